@@ -63,3 +63,32 @@ function(weft_test name folder)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
+
+# weft_fuzz(name LIBRARIES libraries... [SECONDS n]): the libFuzzer program tests/fuzz/<name>.cpp with the seeds of
+# tests/fuzz/corpus/<name>/ if there are any. Only in the fuzz preset; ctest (label fuzz) runs each one for a bounded time.
+# Long runs: build/fuzz/tests/<name> CORPUS_DIR
+function(weft_fuzz name)
+  if(NOT WEFT_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "SECONDS" "LIBRARIES" ${ARGN})
+  if(NOT arg_SECONDS)
+    set(arg_SECONDS 8)
+  endif()
+  add_executable(${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/${name}.cpp)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} weft_flags)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set(seeds ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+  if(NOT EXISTS ${seeds})
+    set(seeds "")
+  endif()
+  # The first directory takes what the run finds: one in the build tree, so that the sources stay as they are.
+  set(found ${CMAKE_CURRENT_BINARY_DIR}/found/${name})
+  file(MAKE_DIRECTORY ${found})
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=${arg_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+                                -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/ ${found} ${seeds})
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+  add_dependencies(weft_fuzz_targets ${name})
+endfunction()
+add_custom_target(weft_fuzz_targets)
