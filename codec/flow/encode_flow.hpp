@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A producer's stream: chunk ranges to frames, in parallel, in bounded memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/digest/digest_table.hpp"
+#include "codec/encode/encode_chunk.hpp"
+#include "codec/frame/frame_builder.hpp"
+#include "codec/project/lattice.hpp"
+#include "weft/base/clock.hpp"
+#include "weft/base/lease.hpp"
+#include "weft/base/limits.hpp"
+#include "weft/base/result.hpp"
+#include "weft/wire/frame.hpp"
+#include "weft/wire/manifest.hpp"
+
+namespace weft::codec {
+
+// Where old and new values come from.
+// Threads: any; read() is called from several workers at once.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  // Fills both spans (the chunk's size each). With EncodeChoice::full, and in digest_flow,
+  // old_bytes is empty and must be left alone.
+  virtual Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
+                      std::span<std::byte> new_bytes) = 0;
+};
+
+// Where frames go, in sequence order, one call at a time.
+// Threads: any worker, never two at once. May block, with a deadline of its own.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  virtual Status take(SharedSlot slot, const wire::FrameHeader& header) = 0;
+};
+
+// Threads: a value; one at a time.
+struct EncodeFlowOptions {
+  FrameIds ids;  // lattice and producer are set from the arguments
+  EncodeChoice choice;
+  std::uint32_t frame_bytes = limits::kFrameBytesMax;  // ceiling
+  std::uint32_t frames_target = limits::kFramesPerRefitTarget;
+  std::uint32_t threads = 2;
+  Duration slot_timeout = std::chrono::seconds(30);
+};
+
+// Threads: a value; one at a time.
+struct TensorEncodeStats {
+  std::uint64_t changed_elements = 0;
+  std::uint64_t payload_bits = 0;  // index included
+  double ideal_bits = 0;
+};
+
+// Threads: a value; one at a time.
+struct EncodeSummary {
+  wire::ProducerSeal seal;
+  DigestTable table;  // new digests of this producer's chunks; the other entries are 0
+  std::vector<TensorEncodeStats> tensors;  // place = TensorIndex
+  std::array<std::uint64_t, wire::kChunkTypeCount> chunks_by_type{};
+  std::array<std::uint64_t, wire::kChunkTypeCount> payload_bytes_by_type{};
+  std::uint64_t element_count = 0;
+};
+
+// Reads, encodes and packs all chunks of one producer. Memory: about 10 MiB per thread, whatever
+// the model's size; frames wait for free slots. Returns after the last frame was taken. Errors: the
+// first of any source, slot, encoder or sink; then no further frame is taken.
+Result<EncodeSummary> encode_flow(const Lattice& lattice, ProducerIndex producer,
+                                  ChunkSource& source, SlotSource& slots, FrameSink& sink,
+                                  const EncodeFlowOptions& options);
+
+// The digest table of a checkpoint (the source's new bytes), in parallel.
+Result<DigestTable> digest_flow(const Lattice& lattice, ChunkSource& source, std::uint32_t threads);
+
+}  // namespace weft::codec
