@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Relay: this node's place in every open refit's trees: receives frames from parents, checks them,
+// hands them to the observer and forwards the very memory to its children.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/buffer/slab_pool.hpp"
+#include "transport/fabric/fabric.hpp"
+#include "transport/fabric/fabric_options.hpp"
+#include "weft/base/clock.hpp"
+#include "weft/base/event_sink.hpp"
+#include "weft/base/lease.hpp"
+#include "weft/base/result.hpp"
+#include "weft/wire/frame.hpp"
+#include "weft/wire/messages.hpp"
+
+namespace weft::transport {
+
+struct RelayTimes {
+  Duration heartbeat = std::chrono::milliseconds(200);
+  Duration suspect = std::chrono::seconds(1);   // silence until a link is called suspect
+  Duration lost = std::chrono::seconds(3);      // silence, or no post accepted, until it is lost
+  Duration connect = std::chrono::seconds(10);  // until a parent or child of a plan must be there
+  Duration stall = std::chrono::seconds(10);    // data waits and the child grants nothing
+  Duration settle = std::chrono::seconds(1);    // for operations under way when a link ends
+};
+
+struct RelayOptions {
+  std::string member_id;  // agent.id, or a producer's name
+  ProcessId process;      // zero: a random one is made
+  FabricOptions fabric;
+  RelayTimes times;
+  std::uint32_t slots_per_link = 8;  // receive range of one tree, 3..64; shrinks to fit the pool
+  std::int32_t core = -1;            // the progress thread's core; -1: not pinned
+};
+
+// What a relay tells its node.
+// Threads: called on the progress thread only; must not block and must not call Relay.
+class RelayObserver {
+ public:
+  virtual ~RelayObserver() = default;
+  // A frame of an entered refit whose header and checksum hold, each (producer, sequence) once.
+  // Holding the slot holds back the parent.
+  virtual void on_frame(const RefitId& refit, ProducerIndex producer, FrameSequence sequence,
+                        SharedSlot frame) = 0;
+  // A parent or child is gone for this refit; the error (kPeerLost, kTimeout) names it.
+  virtual void on_link_lost(const RefitId& refit, std::string_view member_id,
+                            const Error& error) = 0;
+  // A frame was refused (kCorruptPayload, kProtocol, kPayloadConflict); the peer that sent it is
+  // named. Corrupt frames are asked for again; the link stays.
+  virtual void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) = 0;
+};
+
+// Relay owns one rail and its progress thread.
+// Life: open -> (enter -> inject* / frames -> leave)* -> close.
+// Owns:    rail, thread, receive ranges; pool, observer and sink must outlive it.
+// Threads: any, except open and the destructor; calls are handed to the progress thread.
+class Relay {
+ public:
+  // Errors: kConfig (provider, interface or address not there; names what is), kResourceLimit.
+  static Result<std::unique_ptr<Relay>> open(RelayOptions options, SlabPool& pool,
+                                             RelayObserver& observer, EventSink& events);
+  ~Relay();  // close(times.settle) unless closed
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  ProcessId process() const;
+  const FabricFacts& facts() const;
+  // For wire::Endpoint.
+  std::vector<wire::RailAddress> rails() const;
+
+  // Takes this node's place in every tree of the plan; plan.nodes[self] must be this process.
+  // Repeated for an entered refit: no effect. Errors: kProtocol (a plan that does not fit),
+  // kResourceLimit (slots), kUnsupported (no common protocol with a neighbour), kBusy (too many
+  // open refits), kTimeout.
+  Status enter(const wire::Plan& plan, NodeIndex self);
+  // A frame of this producer for all its children. Never waits: the slot leases are the bound.
+  // Errors: kProtocol (slot of another pool, header that is not this frame's), kBusy (queue full).
+  Status inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame);
+  // Until every child that is not lost has taken every frame injected so far. Errors: kTimeout.
+  Status wait_drained(const RefitId& refit, Duration timeout);
+  // Ends all links of the refit; frames still queued are dropped. Unknown refit: no effect.
+  void leave(const RefitId& refit);
+  // Leaves everything, closes the rail. Slots that frames still hold return to the pool later.
+  // Errors: kTimeout (closed all the same).
+  Status close(Duration timeout);
+
+ private:
+  class Body;
+  explicit Relay(std::unique_ptr<Body> body);
+  std::unique_ptr<Body> body_;
+};
+
+}  // namespace weft::transport
