@@ -30,6 +30,8 @@ enum class MemberState : std::uint8_t {
   kLagging = 6,      // clean, but behind or unable; the cause says why
   kNeedsReseed = 7,  // refuses deltas until a full reseed
   kLost = 8,         // coordinator's word only: heartbeats are missing
+  kUnversioned = 9,  // its digest table is known, its version is not: waits for Welcome or Plan
+  kRehashing = 10,   // clean, computing its digest table under another lattice
 };
 
 // One rail of a node: what a peer needs to reach it.
@@ -54,19 +56,31 @@ struct Cause {
   auto operator<=>(const Cause&) const = default;
 };
 
+// A refit whose PREPARED record is durable at a member: it asks for this decision, and obeys only
+// one that names the same refit and the same target root.
+struct PreparedRefit {
+  RefitId refit;
+  Content base;
+  Content target;
+  auto operator<=>(const PreparedRefit&) const = default;
+};
+
 // --- member -> coordinator ---
 
-// First message of every session, and again whenever state or content changes.
+// First message of every session, again once the epoch of the Welcome is stored (only then does the
+// member take part), and again whenever state or content changes.
 struct Hello {
   Role role = Role::kAgent;
   Endpoint endpoint;
   FleetId fleet;  // zero: has never joined one
   Epoch epoch;    // the highest this member has stored
   MemberState state = MemberState::kStarting;
-  std::optional<Cause> cause;       // of kLagging and kNeedsReseed
-  Digest schema;                    // of its weight files
-  Content content;                  // version 0 when unknown; lattice and root of its digest table
-  std::optional<RefitId> prepared;  // in doubt: asks for this decision
+  std::optional<Cause> cause;  // of kLagging and kNeedsReseed; why an apply does not go on
+  Digest schema;               // of its weight files
+  Content content;             // version 0 when unknown; lattice and root of its digest table
+  std::optional<PreparedRefit> prepared;  // waits for this decision (a producer: sealed it)
+  std::optional<RefitId> begun;           // an agent's refit with a BEGIN record and no vote
+  bool ready = false;                     // readers may use its weights
   auto operator<=>(const Hello&) const = default;
 };
 
@@ -79,6 +93,9 @@ struct Begin {
   Version target_version;
   Digest schema;
   Digest base_part;
+  // Of the target, zero when not known yet. It is asked for when target_version is the committed
+  // one: equal content is then "already committed", other content is payload_conflict.
+  Digest target_part;
   std::uint64_t model_bytes = 0;
   bool full = false;  // every chunk is sent as raw
   std::string shape;  // relay tree; empty: the coordinator's default
@@ -119,8 +136,10 @@ struct Ack {
   auto operator<=>(const Ack&) const = default;
 };
 
+// A member that is PREPARED (or a producer that has sealed) asks; the answer is a Decision. The
+// coordinator gives base and target back in an abort of a refit that it knows nothing of.
 struct DecisionQuery {
-  RefitId refit;
+  PreparedRefit prepared;
   auto operator<=>(const DecisionQuery&) const = default;
 };
 
@@ -140,6 +159,7 @@ using MemberMessage = std::variant<Hello, Begin, SealReport, Progress, Vote, Ack
 
 // --- coordinator -> member ---
 
+// The answer to the first Hello of a session, and again whenever the committed content changes.
 struct Welcome {
   FleetId fleet;
   Epoch epoch;
@@ -154,16 +174,27 @@ struct TreeNode {
   auto operator<=>(const TreeNode&) const = default;
 };
 
+// Compute the digest table under this lattice; the answer is a Hello with the content under it, or
+// one that is kLagging with its cause. Weights and version do not change.
+struct Rehash {
+  RefitId refit;  // the attempt that needs it
+  Digest schema;
+  Digest lattice;
+  auto operator<=>(const Rehash&) const = default;
+};
+
 // The relay trees of one refit: producers first, then agents; trees[p].nodes[i] is the place of
 // nodes[i].
 struct Plan {
   RefitId refit;
+  std::uint32_t revision = 0;  // grows when trees change within the refit; an older one is ignored
   FleetId fleet;
   Content base;
   Version target_version;
   Digest schema;
   std::string shape;
   std::uint32_t producer_count = 1;
+  std::vector<std::uint64_t> requests;  // Begin::request of each producer; place = ProducerIndex
   std::vector<Endpoint> nodes;
   struct Tree {
     std::vector<TreeNode> nodes;
@@ -204,16 +235,20 @@ struct BeginRefused {
   std::uint64_t request = 0;
   bool already_committed = false;  // same version, same root: success without effect
   Cause cause;
+  Content committed;
   auto operator<=>(const BeginRefused&) const = default;
 };
 
-// The publisher's outcome: sent to producers once per refit, after the decision.
+// The publisher's outcome: sent to producers after the decision, and again when `applied` has
+// reached its last value (every planned member has acknowledged or cannot).
 struct RefitOutcome {
   RefitId refit;
   Verdict verdict = Verdict::kUndecided;
   std::uint32_t planned = 0;
   std::uint32_t prepared = 0;    // durable YES votes
+  std::uint32_t lost = 0;        // evicted before they voted
   std::uint32_t applied = 0;     // acknowledged so far
+  bool settled = false;          // nothing more is waited for
   std::uint64_t prepare_ns = 0;  // begin until the last member was PREPARED
   std::optional<Cause> cause;
   auto operator<=>(const RefitOutcome&) const = default;
@@ -226,7 +261,7 @@ struct SessionRefused {
   auto operator<=>(const SessionRefused&) const = default;
 };
 
-using CoordinatorMessage = std::variant<Welcome, Plan, Seal, Decision, AckReceived, BeginRefused,
-                                        RefitOutcome, SessionRefused, Heartbeat>;
+using CoordinatorMessage = std::variant<Welcome, Rehash, Plan, Seal, Decision, AckReceived,
+                                        BeginRefused, RefitOutcome, SessionRefused, Heartbeat>;
 
 }  // namespace weft::wire
