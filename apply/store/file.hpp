@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "weft/base/result.hpp"
 
@@ -50,9 +51,12 @@ class File {
   virtual Status truncate(std::uint64_t bytes) = 0;
   virtual Result<std::uint64_t> size() const = 0;
   virtual Result<FileIdentity> identity() const = 0;
-  // Starts writing dirty pages of the range back and forgets clean ones; a hint, never an error.
-  // Bounds how much page cache a large pass keeps (case B-092).
-  virtual void trim_cache(std::uint64_t offset, std::uint64_t bytes) = 0;
+  // Hints, never an error: start writing dirty pages of the range back; forget clean ones. They
+  // bound how much page cache a large pass keeps (case B-092).
+  virtual void start_writeback(std::uint64_t offset, std::uint64_t bytes) = 0;
+  virtual void drop_cache(std::uint64_t offset, std::uint64_t bytes) = 0;
+  // For messages: the path as it was opened.
+  virtual const std::string& name() const = 0;
   // The kernel's descriptor, or -1 when there is none (memory).
   virtual int native_handle() const { return -1; }
 };
