@@ -22,8 +22,9 @@ inline constexpr std::uint32_t kSlotsMax = 4096;
 struct SlabOptions {
   std::uint32_t slot_count = 64;
   std::uint32_t slot_bytes = limits::kSlotBytes;
-  std::optional<std::uint32_t> numa_node;  // hwloc's logical index; none: no preference
-  bool huge_pages = true;                  // try MAP_HUGETLB, then MADV_HUGEPAGE
+  std::optional<std::uint32_t> numa_node =
+      std::nullopt;        // hwloc's logical index; none: no preference
+  bool huge_pages = true;  // try MAP_HUGETLB, then MADV_HUGEPAGE
 };
 
 enum class SlabPages : std::uint8_t { kHugeTlb = 1, kTransparentHuge = 2, kNormal = 3 };
