@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::bench {
+
+// One tensor of the made model. Rows are its first dimension; a norm has one row and is stored
+// with one dimension.
+// Threads: a value; one at a time.
+struct MadeTensor {
+  std::string name;
+  std::uint32_t row_count = 0;
+  std::uint32_t column_count = 0;
+  float mean = 0;
+  float sigma = 0;
+  float active_row_share = 1;  // rows that the step touches; the rest keep every bit
+  float update_scale = 1;      // 0: an idle expert
+  std::uint64_t key = 0;       // of its random numbers
+  std::vector<float> column_scales;
+
+  bool is_vector() const { return row_count == 1; }
+  std::uint64_t element_count() const { return std::uint64_t{row_count} * column_count; }
+};
+
+// CheckpointModel makes the numbers: FP32 master weights and the direction of one Adam-like step
+// for any run of elements, from the seed and the place alone.
+// Threads: immutable.
+class CheckpointModel {
+ public:
+  // The tensor mix repeated until `bytes` of BF16 are full; the last tensor takes what is left.
+  CheckpointModel(std::uint64_t bytes, std::uint64_t seed);
+
+  const std::vector<MadeTensor>& tensors() const { return tensors_; }
+  std::uint64_t element_count() const;
+
+  // Master weights and step directions (at most 1 in size) of part of one row.
+  static void fill(const MadeTensor& tensor, std::uint32_t row, std::uint32_t first_column,
+                   std::span<float> weights, std::span<float> updates);
+
+  // The step size at which `share` of all stored values change, from a sample of every row.
+  double calibrate(double share) const;
+
+ private:
+  void add(std::string name, std::uint32_t row_count, std::uint32_t column_count, float mean,
+           float sigma);
+  void add_layer(std::uint32_t layer);
+  void add_experts(const std::string& prefix, std::uint32_t layer);
+  float linear_sigma() const;
+
+  std::uint64_t seed_;
+  std::uint32_t width_ = 0;
+  std::uint64_t elements_left_ = 0;
+  std::vector<MadeTensor> tensors_;
+};
+
+// Round to nearest, ties to even. Finite values only.
+std::uint16_t to_bfloat16(float value);
+
+}  // namespace weft::bench
