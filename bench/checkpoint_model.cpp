@@ -34,6 +34,9 @@ enum class Purpose : std::uint64_t {
   kColumn,
   kRow,
   kActive,
+  kWeight,
+  kUpdate,
+  kSample,
 };
 std::uint64_t stream(std::uint64_t key, Purpose purpose) {
   return random_at(key, 0x5EED'0000ULL + static_cast<std::uint64_t>(purpose));
@@ -82,35 +85,33 @@ void draw(std::uint64_t key, std::uint64_t first, std::size_t count, ElementBits
   }
 }
 
-struct RowScale {
-  float mean;
-  float sigma;
-  float update;  // 0: the row is not touched
-};
+// One normal of Box and Muller's two.
+inline float normal(const ElementBits& bits, std::size_t i) {
+  const float radius = std::sqrt(2.0F * minus_log(static_cast<float>(bits.radius[i]) * 0x1p-24F));
+  const float angle = static_cast<float>(bits.turn[i]) * (1.5707964F * 0x1p-22F);
+  const float square = angle * angle;
+  const float sine =
+      angle *
+      (1.0F + square * (-0.16666667F + square * (0.0083333333F + square * (-0.00019841270F))));
+  const float cosine =
+      1.0F + square * (-0.5F + square * (0.041666667F +
+                                         square * (-0.0013888889F + square * 0.000024801587F)));
+  const float unsigned_part = (bits.quarter[i] & 1) != 0 ? -sine : cosine;
+  return (bits.quarter[i] & 2) != 0 ? -radius * unsigned_part : radius * unsigned_part;
+}
 
-// Two independent normals by Box and Muller, one for the weight and one for the step; the step is
-// divided by the root of an exponential, which gives it heavy tails.
-void shape(const ElementBits& bits, const RowScale& scale, const float* column_scales,
-           std::size_t count, float* weights, float* updates) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const float radius = std::sqrt(2.0F * minus_log(static_cast<float>(bits.radius[i]) * 0x1p-24F));
-    const float angle = static_cast<float>(bits.turn[i]) * (1.5707964F * 0x1p-22F);
-    const float square = angle * angle;
-    const float sine =
-        angle *
-        (1.0F + square * (-0.16666667F + square * (0.0083333333F + square * (-0.00019841270F))));
-    const float cosine =
-        1.0F + square * (-0.5F + square * (0.041666667F +
-                                           square * (-0.0013888889F + square * 0.000024801587F)));
-    const bool is_odd = (bits.quarter[i] & 1) != 0;
-    const float sign = (bits.quarter[i] & 2) != 0 ? -radius : radius;
-    const float first = sign * (is_odd ? -sine : cosine);
-    const float second = sign * (is_odd ? cosine : sine);
+void shape_weights(const ElementBits& bits, float mean, float sigma, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = mean + sigma * normal(bits, i);
+}
+
+// A normal divided by the root of an exponential has heavy tails.
+void shape_updates(const ElementBits& bits, float row_scale, const float* column_scales,
+                   std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
     const float tail =
         std::sqrt(0.5F * minus_log(static_cast<float>(bits.exponential[i]) * 0x1p-16F) + 0.5F);
-    const float update = 0.22F * second / tail * scale.update * column_scales[i];
-    weights[i] = scale.mean + scale.sigma * first;
-    updates[i] = std::min(1.0F, std::max(-1.0F, update));
+    const float update = 0.22F * normal(bits, i) / tail * row_scale * column_scales[i];
+    out[i] = std::min(1.0F, std::max(-1.0F, update));
   }
 }
 
@@ -204,68 +205,119 @@ void CheckpointModel::add_experts(const std::string& prefix, std::uint32_t layer
   }
 }
 
-void CheckpointModel::fill(const MadeTensor& tensor, std::uint32_t row, std::uint32_t first_column,
-                           std::span<float> weights, std::span<float> updates) {
-  const bool is_active =
-      uniform(random_at(stream(tensor.key, Purpose::kActive), row)) <= tensor.active_row_share;
-  const RowScale scale{
-      tensor.mean, tensor.sigma,
-      is_active ? tensor.update_scale * scale_at(stream(tensor.key, Purpose::kRow), row) : 0.0F};
+void CheckpointModel::fill_weights(const MadeTensor& tensor, std::uint32_t row,
+                                   std::uint32_t first_column, std::span<float> weights) {
   const std::uint64_t first = std::uint64_t{row} * tensor.column_count + first_column;
+  const std::uint64_t key = stream(tensor.key, Purpose::kWeight);
   ElementBits bits;
   for (std::size_t i = 0; i < weights.size(); i += kBlock) {
     const std::size_t count = std::min(kBlock, weights.size() - i);
-    draw(tensor.key, first + i, count, bits);
-    shape(bits, scale, tensor.column_scales.data() + first_column + i, count, weights.data() + i,
-          updates.data() + i);
+    draw(key, first + i, count, bits);
+    shape_weights(bits, tensor.mean, tensor.sigma, weights.subspan(i, count));
   }
 }
 
-double CheckpointModel::calibrate(double share) const {
-  struct Sample {
-    std::vector<float> weights;
-    std::vector<float> updates;
-    double weight_of_each = 0;
-  };
-  const double density =
-      std::min(1.0, static_cast<double>(kSampleElementsMax) / static_cast<double>(element_count()));
-  std::vector<Sample> samples;
-  for (const MadeTensor& tensor : tensors_) {
-    const auto length = std::min(tensor.column_count,
-                                 1 + static_cast<std::uint32_t>(tensor.column_count * density));
-    Sample sample;
-    const std::size_t count = std::size_t{length} * tensor.row_count;
-    sample.weights.resize(count);
-    sample.updates.resize(count);
-    sample.weight_of_each =
-        static_cast<double>(tensor.element_count()) / static_cast<double>(count);
-    for (std::uint32_t row = 0; row < tensor.row_count; ++row) {
-      const auto first = static_cast<std::uint32_t>(random_at(tensor.key ^ 1, row) %
-                                                    (tensor.column_count - length + 1));
-      fill(tensor, row, first, std::span(sample.weights).subspan(std::size_t{row} * length, length),
-           std::span(sample.updates).subspan(std::size_t{row} * length, length));
-    }
-    samples.push_back(std::move(sample));
+void CheckpointModel::fill_updates(const MadeTensor& tensor, std::uint32_t row,
+                                   std::uint32_t first_column, std::uint32_t step,
+                                   std::span<float> updates) {
+  const std::uint64_t step_key = random_at(stream(tensor.key, Purpose::kUpdate), step);
+  const bool is_active =
+      tensor.update_scale > 0 &&
+      uniform(random_at(stream(step_key, Purpose::kActive), row)) <= tensor.active_row_share;
+  if (!is_active) {
+    std::fill(updates.begin(), updates.end(), 0.0F);
+    return;
   }
+  const float row_scale = tensor.update_scale * scale_at(stream(tensor.key, Purpose::kRow), row);
+  const std::uint64_t first = std::uint64_t{row} * tensor.column_count + first_column;
+  ElementBits bits;
+  for (std::size_t i = 0; i < updates.size(); i += kBlock) {
+    const std::size_t count = std::min(kBlock, updates.size() - i);
+    draw(step_key, first + i, count, bits);
+    shape_updates(bits, row_scale, tensor.column_scales.data() + first_column + i,
+                  updates.subspan(i, count));
+  }
+}
 
-  const double wanted = share * static_cast<double>(element_count());
+namespace {
+
+// A run of every row of one tensor.
+struct Sample {
+  std::uint32_t length = 0;                  // elements of each row
+  std::vector<std::uint32_t> first_columns;  // by row
+  std::vector<float> weights;
+  std::vector<float> updates;
+  double weight_of_each = 0;  // elements of the tensor that one sampled element stands for
+
+  std::span<float> row_of(std::vector<float>& values, std::uint32_t row) const {
+    return std::span(values).subspan(std::size_t{row} * length, length);
+  }
+};
+
+Sample take_sample(const MadeTensor& tensor, double density) {
+  Sample sample;
+  sample.length =
+      std::min(tensor.column_count, 1 + static_cast<std::uint32_t>(tensor.column_count * density));
+  const std::size_t count = std::size_t{sample.length} * tensor.row_count;
+  sample.weights.resize(count);
+  sample.updates.resize(count);
+  sample.weight_of_each = static_cast<double>(tensor.element_count()) / static_cast<double>(count);
+  const std::uint64_t key = stream(tensor.key, Purpose::kSample);
+  for (std::uint32_t row = 0; row < tensor.row_count; ++row) {
+    const auto first =
+        static_cast<std::uint32_t>(random_at(key, row) % (tensor.column_count - sample.length + 1));
+    sample.first_columns.push_back(first);
+    CheckpointModel::fill_weights(tensor, row, first, sample.row_of(sample.weights, row));
+  }
+  return sample;
+}
+
+// The estimated number of elements of the model whose stored bits a step of this size changes.
+double count_changed(const std::vector<Sample>& samples, float size) {
+  double changed = 0;
+  for (const Sample& sample : samples) {
+    std::uint64_t count = 0;
+    for (std::size_t i = 0; i < sample.weights.size(); ++i) {
+      const float weight = sample.weights[i];
+      count += to_bfloat16(weight) != to_bfloat16(weight - size * sample.updates[i]) ? 1U : 0U;
+    }
+    changed += static_cast<double>(count) * sample.weight_of_each;
+  }
+  return changed;
+}
+
+float find_size(const std::vector<Sample>& samples, double changed_wanted) {
   double low = 1e-10;
   double high = 1;
   for (int round = 0; round < 40; ++round) {
     const double middle = std::sqrt(low * high);
-    const auto step = static_cast<float>(middle);
-    double changed = 0;
-    for (const Sample& sample : samples) {
-      std::uint64_t count = 0;
-      for (std::size_t i = 0; i < sample.weights.size(); ++i) {
-        const float weight = sample.weights[i];
-        count += to_bfloat16(weight) != to_bfloat16(weight - step * sample.updates[i]) ? 1U : 0U;
-      }
-      changed += static_cast<double>(count) * sample.weight_of_each;
-    }
-    (changed < wanted ? low : high) = middle;
+    (count_changed(samples, static_cast<float>(middle)) < changed_wanted ? low : high) = middle;
   }
-  return std::sqrt(low * high);
+  return static_cast<float>(std::sqrt(low * high));
+}
+
+}  // namespace
+
+std::vector<float> CheckpointModel::calibrate(std::span<const double> shares) const {
+  const auto total = static_cast<double>(element_count());
+  const double density = std::min(1.0, static_cast<double>(kSampleElementsMax) / total);
+  std::vector<Sample> samples;
+  for (const MadeTensor& tensor : tensors_) samples.push_back(take_sample(tensor, density));
+
+  std::vector<float> sizes;
+  for (std::uint32_t step = 0; step < shares.size(); ++step) {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      Sample& sample = samples[t];
+      for (std::uint32_t row = 0; row < tensors_[t].row_count; ++row)
+        fill_updates(tensors_[t], row, sample.first_columns[row], step,
+                     sample.row_of(sample.updates, row));
+    }
+    sizes.push_back(find_size(samples, shares[step] * total));
+    for (Sample& sample : samples)
+      for (std::size_t i = 0; i < sample.weights.size(); ++i)
+        sample.weights[i] -= sizes.back() * sample.updates[i];
+  }
+  return sizes;
 }
 
 }  // namespace weft::bench

@@ -26,8 +26,8 @@ struct MadeTensor {
   std::uint64_t element_count() const { return std::uint64_t{row_count} * column_count; }
 };
 
-// CheckpointModel makes the numbers: FP32 master weights and the direction of one Adam-like step
-// for any run of elements, from the seed and the place alone.
+// CheckpointModel makes the numbers: FP32 master weights and the directions of Adam-like steps for
+// any run of elements, from the seed and the place alone.
 // Threads: immutable.
 class CheckpointModel {
  public:
@@ -37,12 +37,16 @@ class CheckpointModel {
   const std::vector<MadeTensor>& tensors() const { return tensors_; }
   std::uint64_t element_count() const;
 
-  // Master weights and step directions (at most 1 in size) of part of one row.
-  static void fill(const MadeTensor& tensor, std::uint32_t row, std::uint32_t first_column,
-                   std::span<float> weights, std::span<float> updates);
+  // Master weights of part of one row, before any step.
+  static void fill_weights(const MadeTensor& tensor, std::uint32_t row, std::uint32_t first_column,
+                           std::span<float> weights);
+  // Directions, at most 1 in size, of step number `step` (0-based) there.
+  static void fill_updates(const MadeTensor& tensor, std::uint32_t row, std::uint32_t first_column,
+                           std::uint32_t step, std::span<float> updates);
 
-  // The step size at which `share` of all stored values change, from a sample of every row.
-  double calibrate(double share) const;
+  // The step sizes at which these shares of all stored values change, one step after the other,
+  // from a sample of every row.
+  std::vector<float> calibrate(std::span<const double> shares) const;
 
  private:
   void add(std::string name, std::uint32_t row_count, std::uint32_t column_count, float mean,

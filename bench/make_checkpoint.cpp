@@ -26,6 +26,7 @@ constexpr std::uint64_t kBytesMin = 64 * kKiB;
 constexpr std::uint64_t kBytesPerFile = 256 * kMiB;
 constexpr std::uint32_t kFilesMax = 1000;
 constexpr std::uint32_t kThreadsMax = 256;
+constexpr std::size_t kStepsMax = 100;
 constexpr std::uint64_t kTaskElements = 512 * 1024;
 
 Error io_error(const std::string& what, int native) {
@@ -150,11 +151,6 @@ Layout lay_out(const CheckpointModel& model, std::size_t file_count) {
   return layout;
 }
 
-struct Outputs {
-  std::vector<OutputFile> base;
-  std::vector<OutputFile> target;
-};
-
 Result<std::vector<OutputFile>> create_files(const std::string& directory, const Layout& layout) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -194,121 +190,168 @@ std::vector<Task> split(const std::vector<MadeTensor>& tensors) {
 // Threads: any.
 class Production {
  public:
-  Production(const CheckpointModel& model, const Layout& layout, const Outputs& outputs,
-             double step, const std::function<void(std::uint64_t, std::uint64_t)>& on_progress)
-      : model_(model),
-        layout_(layout),
-        outputs_(outputs),
-        step_(static_cast<float>(step)),
-        on_progress_(on_progress),
-        tasks_(split(model.tensors())) {}
+  struct Parts {
+    const MakeCheckpointOptions& options;
+    const CheckpointModel& model;
+    const Layout& layout;
+    const std::vector<std::vector<OutputFile>>& checkpoints;  // files of each
+    std::vector<float> step_sizes;
+  };
+  explicit Production(Parts parts)
+      : parts_(std::move(parts)), tasks_(split(parts_.model.tensors())) {}
 
-  Result<std::uint64_t> run(std::uint32_t thread_count) {
+  // Changed elements per step.
+  Result<std::vector<std::uint64_t>> run(std::uint32_t thread_count) {
     std::vector<std::thread> threads;
     for (std::uint32_t i = 1; i < thread_count; ++i) threads.emplace_back([this] { work(); });
     work();
     for (std::thread& thread : threads) thread.join();
-    return state_.with([](State& state) -> Result<std::uint64_t> {
+    return state_.with([](State& state) -> Result<std::vector<std::uint64_t>> {
       if (state.error) return std::move(*state.error);
-      return state.changed_count;
+      return std::move(state.changed_counts);
     });
   }
 
  private:
   struct State {
-    std::uint64_t changed_count = 0;
+    std::vector<std::uint64_t> changed_counts;
     std::uint64_t element_count = 0;
     std::optional<Error> error;
   };
 
   void work() {
     for (std::size_t number = next_++; number < tasks_.size(); number = next_++) {
-      const Result<std::uint64_t> changed = make(tasks_[number]);
+      const auto changed = make(tasks_[number]);
       const bool goes_on = state_.with([&](State& state) {
         if (!changed && !state.error) state.error = changed.error();
         if (state.error) return false;
-        state.changed_count += *changed;
-        state.element_count += std::uint64_t{tasks_[number].row_count} *
-                               model_.tensors()[tasks_[number].tensor].column_count;
-        if (on_progress_) on_progress_(4 * state.element_count, 4 * model_.element_count());
+        state.changed_counts.resize(changed->size());
+        for (std::size_t i = 0; i < changed->size(); ++i) state.changed_counts[i] += (*changed)[i];
+        report_progress(state, tasks_[number]);
         return true;
       });
       if (!goes_on) return;
     }
   }
 
-  Result<std::uint64_t> make(const Task& task) const {
-    const MadeTensor& tensor = model_.tensors()[task.tensor];
-    const std::size_t columns = tensor.column_count;
-    std::vector<float> weights(columns);
-    std::vector<float> updates(columns);
-    std::vector<std::uint16_t> base(columns * task.row_count);
-    std::vector<std::uint16_t> target(base.size());
-    std::uint64_t changed_count = 0;
-    for (std::uint32_t r = 0; r < task.row_count; ++r) {
-      CheckpointModel::fill(tensor, task.first_row + r, 0, weights, updates);
-      for (std::size_t c = 0; c < columns; ++c) {
-        const std::uint16_t old_bits = to_bfloat16(weights[c]);
-        const std::uint16_t new_bits = to_bfloat16(weights[c] - step_ * updates[c]);
-        base[r * columns + c] = old_bits;
-        target[r * columns + c] = new_bits;
-        changed_count += old_bits != new_bits ? 1U : 0U;
-      }
-    }
-    const TensorPlace& place = layout_.places[task.tensor];
-    const std::uint64_t offset = place.offset + std::uint64_t{task.first_row} * columns * 2;
-    WEFT_TRY_STATUS(outputs_.base[place.file].write_at(offset, std::as_bytes(std::span(base))));
-    WEFT_TRY_STATUS(outputs_.target[place.file].write_at(offset, std::as_bytes(std::span(target))));
-    return changed_count;
+  void report_progress(State& state, const Task& task) const {
+    state.element_count +=
+        std::uint64_t{task.row_count} * parts_.model.tensors()[task.tensor].column_count;
+    const std::uint64_t bytes_each = 2 * parts_.checkpoints.size();
+    if (parts_.options.on_progress)
+      parts_.options.on_progress(bytes_each * state.element_count,
+                                 bytes_each * parts_.model.element_count());
   }
 
-  const CheckpointModel& model_;
-  const Layout& layout_;
-  const Outputs& outputs_;
-  float step_;
-  const std::function<void(std::uint64_t, std::uint64_t)>& on_progress_;
+  // The same rows of every checkpoint, one after the other.
+  Result<std::vector<std::uint64_t>> make(const Task& task) const {
+    if (parts_.options.stop_requested && parts_.options.stop_requested())
+      return failure(ErrorCode::kTimeout, Stage::kOpen, "stopped while writing checkpoints");
+    const MadeTensor& tensor = parts_.model.tensors()[task.tensor];
+    const std::size_t columns = tensor.column_count;
+    std::vector<float> weights(columns * task.row_count);
+    std::vector<float> updates(columns);
+    std::vector<std::uint16_t> bits(weights.size());
+    std::vector<std::uint64_t> changed_counts;
+    for (std::uint32_t r = 0; r < task.row_count; ++r)
+      CheckpointModel::fill_weights(tensor, task.first_row + r, 0,
+                                    std::span(weights).subspan(r * columns, columns));
+    std::transform(weights.begin(), weights.end(), bits.begin(), to_bfloat16);
+    WEFT_TRY_STATUS(write(task, 0, bits));
+    for (std::uint32_t step = 0; step < parts_.step_sizes.size(); ++step) {
+      std::uint64_t changed_count = 0;
+      for (std::uint32_t r = 0; r < task.row_count; ++r) {
+        CheckpointModel::fill_updates(tensor, task.first_row + r, 0, step, updates);
+        for (std::size_t c = 0, i = r * columns; c < columns; ++c, ++i) {
+          weights[i] -= parts_.step_sizes[step] * updates[c];
+          const std::uint16_t new_bits = to_bfloat16(weights[i]);
+          changed_count += new_bits != bits[i] ? 1U : 0U;
+          bits[i] = new_bits;
+        }
+      }
+      changed_counts.push_back(changed_count);
+      WEFT_TRY_STATUS(write(task, step + 1, bits));
+    }
+    return changed_counts;
+  }
+
+  Status write(const Task& task, std::size_t checkpoint,
+               const std::vector<std::uint16_t>& bits) const {
+    const TensorPlace& place = parts_.layout.places[task.tensor];
+    const std::uint64_t first =
+        std::uint64_t{task.first_row} * parts_.model.tensors()[task.tensor].column_count;
+    return parts_.checkpoints[checkpoint][place.file].write_at(place.offset + 2 * first,
+                                                               std::as_bytes(std::span(bits)));
+  }
+
+  Parts parts_;
   std::vector<Task> tasks_;
   std::atomic<std::size_t> next_ = 0;
   Guarded<State> state_;
 };
+
+std::vector<std::string> directories_of(const MakeCheckpointOptions& options) {
+  const std::size_t step_count = options.changed_percents.size();
+  if (step_count == 1) return {options.directory + "/base", options.directory + "/target"};
+  std::vector<std::string> directories;
+  for (std::size_t i = 0; i <= step_count; ++i)
+    directories.push_back(options.directory + "/step-" + std::to_string(i));
+  return directories;
+}
 
 Status check(const MakeCheckpointOptions& options) {
   const auto refuse = [](std::string why) {
     return failure(ErrorCode::kConfig, Stage::kConfig, std::move(why));
   };
   if (options.bytes < kBytesMin) return refuse("bytes must be at least 65536");
-  if (!(options.changed_percent > 0 && options.changed_percent < 60))
-    return refuse("the changed percentage must be above 0 and below 60");
+  if (options.changed_percents.empty() || options.changed_percents.size() > kStepsMax)
+    return refuse("1 to 100 steps");
+  for (const double percent : options.changed_percents)
+    if (!(percent > 0 && percent < 60))
+      return refuse("a changed percentage must be above 0 and below 60");
   if (options.file_count > kFilesMax) return refuse("at most 1000 files");
   if (options.thread_count > kThreadsMax) return refuse("at most 256 threads");
-  for (const char* name : {"/base", "/target"}) {
+  for (const std::string& directory : directories_of(options)) {
     std::error_code ignored;
-    if (std::filesystem::exists(options.directory + name, ignored))
-      return refuse(options.directory + name + " exists; name another directory or remove it");
+    if (std::filesystem::exists(directory, ignored))
+      return refuse(directory + " exists; name another directory or remove it");
   }
   return ok();
 }
 
-Result<MadeCheckpoint> produce(const MakeCheckpointOptions& options, MadeCheckpoint made) {
-  const CheckpointModel model(options.bytes, options.seed);
-  const std::uint64_t total = 2 * model.element_count();
-  const std::size_t files_wanted =
-      options.file_count != 0 ? options.file_count : (total + kBytesPerFile - 1) / kBytesPerFile;
-  const Layout layout = lay_out(model, std::min(files_wanted, model.tensors().size()));
-  Outputs outputs;
-  WEFT_TRY(outputs.base, create_files(made.base_directory, layout));
-  WEFT_TRY(outputs.target, create_files(made.target_directory, layout));
+std::uint32_t thread_count_of(const MakeCheckpointOptions& options) {
+  if (options.thread_count != 0) return options.thread_count;
+  return std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
+}
 
-  made.step = model.calibrate(options.changed_percent / 100);
-  Production production(model, layout, outputs, made.step, options.on_progress);
-  const std::uint32_t threads = options.thread_count != 0
-                                    ? options.thread_count
-                                    : std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
-  WEFT_TRY(made.changed_count, production.run(threads));
+Result<MadeCheckpoint> produce(const MakeCheckpointOptions& options) {
+  const CheckpointModel model(options.bytes, options.seed);
+  MadeCheckpoint made;
+  made.directories = directories_of(options);
   made.tensor_count = model.tensors().size();
-  made.file_count = layout.files.size();
-  made.tensor_bytes = total;
   made.element_count = model.element_count();
+  made.tensor_bytes = 2 * made.element_count;
+  const std::size_t files_wanted = options.file_count != 0
+                                       ? options.file_count
+                                       : (made.tensor_bytes + kBytesPerFile - 1) / kBytesPerFile;
+  const Layout layout = lay_out(model, std::min(files_wanted, model.tensors().size()));
+  made.file_count = layout.files.size();
+  std::vector<std::vector<OutputFile>> checkpoints;
+  for (const std::string& directory : made.directories) {
+    WEFT_TRY(checkpoints.emplace_back(), create_files(directory, layout));
+  }
+
+  std::vector<double> shares = options.changed_percents;
+  for (double& share : shares) share /= 100;
+  const std::vector<float> sizes = model.calibrate(shares);
+  Production production({options, model, layout, checkpoints, sizes});
+  WEFT_TRY(const std::vector<std::uint64_t> changed_counts,
+           production.run(thread_count_of(options)));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const double percent =
+        100.0 * static_cast<double>(changed_counts[i]) / static_cast<double>(made.element_count);
+    made.steps.push_back({changed_counts[i], percent, static_cast<double>(sizes[i])});
+  }
   return made;
 }
 
@@ -316,16 +359,13 @@ Result<MadeCheckpoint> produce(const MakeCheckpointOptions& options, MadeCheckpo
 
 Result<MadeCheckpoint> make_checkpoint(const MakeCheckpointOptions& options) {
   WEFT_TRY_STATUS(check(options));
-  MadeCheckpoint made;
-  made.base_directory = options.directory + "/base";
-  made.target_directory = options.directory + "/target";
-  Result<MadeCheckpoint> result = produce(options, made);
-  if (!result) {  // both directories were made here
+  Result<MadeCheckpoint> made = produce(options);
+  if (!made) {  // check() saw that none of these was there
     std::error_code ignored;
-    std::filesystem::remove_all(made.base_directory, ignored);
-    std::filesystem::remove_all(made.target_directory, ignored);
+    for (const std::string& directory : directories_of(options))
+      std::filesystem::remove_all(directory, ignored);
   }
-  return result;
+  return made;
 }
 
 }  // namespace weft::bench

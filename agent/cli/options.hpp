@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/lib/config.hpp"
 #include "transport/control/host_port.hpp"
@@ -125,11 +126,11 @@ struct DemoOptions {
 // weft bench make-checkpoint
 struct MakeCheckpointOptions {
   CommonOptions common;
-  std::string output_dir;  // gets base/ and target/ (or step-0, step-1, ...)
+  std::string output_dir;  // gets base/ and target/; with more than one step step-0/, step-1/, ...
   std::uint64_t model_bytes = 1ULL << 30;
-  double changed_percent = 3.0;
-  std::uint32_t step_count = 1;
+  std::vector<double> changed_percents{3.0};  // --changed 3 or --changed 1,3,5: one per step
   std::uint64_t seed = 1;
+  std::uint32_t file_count = 0;  // 0: one per 256 MiB
 };
 
 }  // namespace weft::cli

@@ -77,8 +77,8 @@ TEST_F(MakeCheckpoint, WritesTheSameBytesWithAnyNumberOfThreads) {
   const auto second = make_checkpoint(three);
   ASSERT_TRUE(first) << first.error().message();
   ASSERT_TRUE(second) << second.error().message();
-  EXPECT_EQ(all_files(first->base_directory), all_files(second->base_directory));
-  EXPECT_EQ(all_files(first->target_directory), all_files(second->target_directory));
+  EXPECT_EQ(all_files(first->directories[0]), all_files(second->directories[0]));
+  EXPECT_EQ(all_files(first->directories[1]), all_files(second->directories[1]));
 }
 
 TEST_F(MakeCheckpoint, WritesOtherBytesForAnotherSeed) {
@@ -87,7 +87,7 @@ TEST_F(MakeCheckpoint, WritesOtherBytesForAnotherSeed) {
   const auto first = make_checkpoint(options("first"));
   const auto second = make_checkpoint(other);
   ASSERT_TRUE(first && second);
-  EXPECT_NE(all_files(first->base_directory), all_files(second->base_directory));
+  EXPECT_NE(all_files(first->directories[0]), all_files(second->directories[0]));
 }
 
 // Figures of different releases are comparable only while this holds: a change of the generator
@@ -97,35 +97,63 @@ TEST_F(MakeCheckpoint, MakesTheModelThatEarlierFiguresWereTakenOn) {
   small.bytes = 256 * kKiB;
   const auto made = make_checkpoint(small);
   ASSERT_TRUE(made);
-  const std::string all = all_files(made->base_directory) + all_files(made->target_directory);
-  EXPECT_EQ(to_hex(wire::digest64(std::as_bytes(std::span(all)))), "4a510085272b6092");
+  const std::string all = all_files(made->directories[0]) + all_files(made->directories[1]);
+  EXPECT_EQ(to_hex(wire::digest64(std::as_bytes(std::span(all)))), "f93213c4b22cded1");
 }
 
 TEST_F(MakeCheckpoint, CountsWhatDiffers) {
   for (const double wanted : {1.0, 3.0, 5.0, 40.0}) {
     MakeCheckpointOptions asked = options("percent-" + std::to_string(wanted));
-    asked.changed_percent = wanted;
+    asked.changed_percents = {wanted};
     const auto made = make_checkpoint(asked);
     ASSERT_TRUE(made);
-    const auto base = values_of(made->base_directory + "/model.safetensors");
-    const auto target = values_of(made->target_directory + "/model.safetensors");
+    const auto base = values_of(made->directories[0] + "/model.safetensors");
+    const auto target = values_of(made->directories[1] + "/model.safetensors");
     ASSERT_EQ(base.size(), made->element_count);
     ASSERT_EQ(target.size(), made->element_count);
     std::uint64_t changed = 0;
     for (std::size_t i = 0; i < base.size(); ++i) changed += base[i] != target[i] ? 1U : 0U;
-    EXPECT_EQ(changed, made->changed_count);
-    EXPECT_NEAR(made->changed_percent(), wanted, 0.02 * wanted);
+    EXPECT_EQ(changed, made->steps[0].changed_count);
+    EXPECT_NEAR(made->steps[0].changed_percent, wanted, 0.02 * wanted);
   }
+}
+
+TEST_F(MakeCheckpoint, WritesOneCheckpointPerStepEachFromTheLast) {
+  MakeCheckpointOptions asked = options("steps");
+  asked.changed_percents = {5, 1};
+  const auto made = make_checkpoint(asked);
+  ASSERT_TRUE(made);
+  ASSERT_EQ(made->directories.size(), 3U);
+  EXPECT_EQ(made->directories[2], asked.directory + "/step-2");
+  std::vector<std::uint16_t> before = values_of(made->directories[0] + "/model.safetensors");
+  for (std::size_t step = 0; step < 2; ++step) {
+    const auto after = values_of(made->directories[step + 1] + "/model.safetensors");
+    std::uint64_t changed = 0;
+    for (std::size_t i = 0; i < after.size(); ++i) changed += before[i] != after[i] ? 1U : 0U;
+    EXPECT_EQ(changed, made->steps[step].changed_count);
+    EXPECT_NEAR(made->steps[step].changed_percent, asked.changed_percents[step],
+                0.02 * asked.changed_percents[step]);
+    before = after;
+  }
+}
+
+TEST_F(MakeCheckpoint, RemovesWhatItWroteWhenStopped) {
+  MakeCheckpointOptions asked = options("stopped");
+  asked.stop_requested = [] { return true; };
+  const auto made = make_checkpoint(asked);
+  ASSERT_FALSE(made);
+  EXPECT_FALSE(fs::exists(asked.directory + "/base"));
+  EXPECT_FALSE(fs::exists(asked.directory + "/target"));
 }
 
 // The fact that the codec lives from: the step has one size, the spacing of values doubles.
 TEST_F(MakeCheckpoint, ChangesSmallValuesMoreOftenAndMostlyByOneStep) {
   MakeCheckpointOptions asked = options("exponents");
-  asked.bytes = 16 * kMiB;
+  asked.bytes = 8 * kMiB;
   const auto made = make_checkpoint(asked);
   ASSERT_TRUE(made);
-  const auto base = values_of(made->base_directory + "/model.safetensors");
-  const auto target = values_of(made->target_directory + "/model.safetensors");
+  const auto base = values_of(made->directories[0] + "/model.safetensors");
+  const auto target = values_of(made->directories[1] + "/model.safetensors");
   std::array<double, 256> seen{};
   std::array<double, 256> changed{};
   double one_step = 0;
@@ -141,7 +169,7 @@ TEST_F(MakeCheckpoint, ChangesSmallValuesMoreOftenAndMostlyByOneStep) {
     const double smaller = changed[exponent] / seen[exponent];
     EXPECT_NEAR(smaller / larger, 2.0, 0.5) << exponent;
   }
-  EXPECT_NEAR(one_step / static_cast<double>(made->changed_count), 0.88, 0.05);
+  EXPECT_NEAR(one_step / static_cast<double>(made->steps[0].changed_count), 0.88, 0.05);
 }
 
 TEST_F(MakeCheckpoint, WritesShardsAndAnIndexThatNamesEveryTensor) {
@@ -150,14 +178,14 @@ TEST_F(MakeCheckpoint, WritesShardsAndAnIndexThatNamesEveryTensor) {
   const auto made = make_checkpoint(sharded);
   ASSERT_TRUE(made);
   EXPECT_EQ(made->file_count, 3U);
-  const std::string index = read_file(made->base_directory + "/model.safetensors.index.json");
+  const std::string index = read_file(made->directories[0] + "/model.safetensors.index.json");
   const CheckpointModel model(sharded.bytes, sharded.seed);
   EXPECT_EQ(model.tensors().size(), made->tensor_count);
   std::array<std::string, 3> heads;
   std::uint64_t value_bytes = 0;
   for (int f = 1; f <= 3; ++f) {
     const std::string name = "model-0000" + std::to_string(f) + "-of-00003.safetensors";
-    const std::string path = made->base_directory + "/" + name;
+    const std::string path = made->directories[0] + "/" + name;
     heads[static_cast<std::size_t>(f) - 1] = read_file(path);
     value_bytes += 2 * values_of(path).size();
   }
@@ -204,7 +232,7 @@ TEST_F(MakeCheckpoint, NeverTouchesWhatIsThere) {
 TEST_F(MakeCheckpoint, RefusesOptionsOutsideTheirRange) {
   for (const double percent : {0.0, -1.0, 60.0, std::nan("")}) {
     MakeCheckpointOptions asked = options("refused");
-    asked.changed_percent = percent;
+    asked.changed_percents = {percent};
     const auto made = make_checkpoint(asked);
     ASSERT_FALSE(made) << percent;
     EXPECT_EQ(made.error().code, ErrorCode::kConfig);
