@@ -143,9 +143,11 @@ struct DecisionQuery {
   auto operator<=>(const DecisionQuery&) const = default;
 };
 
-// A producer gives up before the decision.
+// A producer gives up before the decision. Without a plan yet it withdraws its Begin: then only
+// `request` is set.
 struct AbortRequest {
   RefitId refit;
+  std::uint64_t request = 0;
   Cause cause;
   auto operator<=>(const AbortRequest&) const = default;
 };
