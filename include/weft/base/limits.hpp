@@ -41,6 +41,13 @@ inline constexpr std::uint32_t kChunksMax = 0x7FFF'FFFF;
 // Fleet and control.
 inline constexpr std::uint32_t kMembersMax = 4096;
 inline constexpr std::uint32_t kControlMessageBytesMax = 1024 * 1024;
+inline constexpr std::uint32_t kMemberMessageBytesMax = 64 * 1024;  // member to coordinator
+inline constexpr std::uint32_t kStatusBytesMax = 64 * 1024 * 1024;  // answer to the Status call
+inline constexpr std::uint32_t kMemberIdBytesMax = 255;
+inline constexpr std::uint32_t kRegionBytesMax = 63;
+inline constexpr std::uint32_t kShapeBytesMax = 127;
+inline constexpr std::uint32_t kProviderNameBytesMax = 63;
+inline constexpr std::uint32_t kRailsMax = 64;
 inline constexpr std::uint32_t kFabricControlBytesMax = 4096;
 inline constexpr std::uint32_t kFabricAddressBytesMax = 128;
 inline constexpr std::uint32_t kChildrenMax = 64;
