@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <google/protobuf/stubs/common.h>
+
 #include <string>
 #include <utility>
 
@@ -52,6 +54,11 @@ class MessageReader {
     require(present, "content is missing");
     return {Version{from.version()}, digest(from.has_lattice(), from.lattice()),
             digest(from.has_root(), from.root())};
+  }
+  wire::PreparedRefit prepared(bool present, const pb::PreparedRefit& from) {
+    require(present, "prepared refit is missing");
+    return {refit(from.has_refit(), from.refit()), content(from.has_base(), from.base()),
+            content(from.has_target(), from.target())};
   }
   wire::Cause cause(bool present, const pb::Cause& from) {
     require(present, "cause is missing");
@@ -135,12 +142,14 @@ wire::Hello read(MessageReader& in, const pb::Hello& from) {
   to.endpoint = in.endpoint(from.has_endpoint(), from.endpoint());
   to.fleet = in.fleet(from.has_fleet(), from.fleet());
   to.epoch = in.epoch(from.has_epoch(), from.epoch());
-  to.state = in.enumerator(from.state(), wire::MemberState::kLost, "unknown member state");
+  to.state = in.enumerator(from.state(), wire::MemberState::kRehashing, "unknown member state");
   in.require(to.state != wire::MemberState::kLost || !in.ok(), "a member says it is lost");
   to.cause = in.optional_cause(from.has_cause(), from.cause());
   to.schema = in.digest(from.has_schema(), from.schema());
   to.content = in.content(from.has_content(), from.content());
-  if (from.has_prepared()) to.prepared = in.refit(true, from.prepared());
+  if (from.has_prepared()) to.prepared = in.prepared(true, from.prepared());
+  if (from.has_begun()) to.begun = in.refit(true, from.begun());
+  to.ready = from.ready();
   return to;
 }
 
@@ -154,6 +163,7 @@ wire::Begin read(MessageReader& in, const pb::Begin& from) {
   to.target_version = Version{from.target_version()};
   to.schema = in.digest(from.has_schema(), from.schema());
   to.base_part = in.digest(from.has_base_part(), from.base_part());
+  to.target_part = in.digest(from.has_target_part(), from.target_part());
   to.model_bytes = from.model_bytes();
   to.full = from.full();
   to.shape = in.text(from.shape(), limits::kShapeBytesMax, "shape is too long");
@@ -208,15 +218,23 @@ wire::TreeNode read(MessageReader& in, const pb::TreeNode& from, std::size_t nod
   return to;
 }
 
+wire::Rehash read(MessageReader& in, const pb::Rehash& from) {
+  return {in.refit(from.has_refit(), from.refit()), in.digest(from.has_schema(), from.schema()),
+          in.digest(from.has_lattice(), from.lattice())};
+}
+
 wire::Plan read(MessageReader& in, const pb::Plan& from) {
   wire::Plan to;
   to.refit = in.refit(from.has_refit(), from.refit());
+  to.revision = from.revision();
   to.fleet = in.fleet(from.has_fleet(), from.fleet());
   to.base = in.content(from.has_base(), from.base());
   to.target_version = Version{from.target_version()};
   to.schema = in.digest(from.has_schema(), from.schema());
   to.shape = in.text(from.shape(), limits::kShapeBytesMax, "shape is too long");
   to.producer_count = in.producer_count(from.producer_count());
+  in.require(from.requests_size() <= static_cast<int>(limits::kProducersMax), "too many requests");
+  if (in.ok()) to.requests.assign(from.requests().begin(), from.requests().end());
   const auto node_count = static_cast<std::size_t>(from.nodes_size());
   in.require(node_count <= std::size_t{limits::kMembersMax} + limits::kProducersMax,
              "too many nodes in the plan");
@@ -245,7 +263,8 @@ wire::Decision read(MessageReader& in, const pb::Decision& from) {
 }
 
 wire::BeginRefused read(MessageReader& in, const pb::BeginRefused& from) {
-  return {from.request(), from.already_committed(), in.cause(from.has_cause(), from.cause())};
+  return {from.request(), from.already_committed(), in.cause(from.has_cause(), from.cause()),
+          in.content(from.has_committed(), from.committed())};
 }
 
 wire::RefitOutcome read(MessageReader& in, const pb::RefitOutcome& from) {
@@ -254,7 +273,9 @@ wire::RefitOutcome read(MessageReader& in, const pb::RefitOutcome& from) {
   to.verdict = in.enumerator(from.verdict(), wire::Verdict::kUndecided, "unknown verdict");
   to.planned = from.planned();
   to.prepared = from.prepared();
+  to.lost = from.lost();
   to.applied = from.applied();
+  to.settled = from.settled();
   to.prepare_ns = from.prepare_ns();
   to.cause = in.optional_cause(from.has_cause(), from.cause());
   return to;
@@ -276,7 +297,7 @@ wire::MemberMessage read(MessageReader& in, const pb::MemberMessage& from) {
       return read(in, from.ack());
     case pb::MemberMessage::kDecisionQuery:
       return wire::DecisionQuery{
-          in.refit(from.decision_query().has_refit(), from.decision_query().refit())};
+          in.prepared(from.decision_query().has_prepared(), from.decision_query().prepared())};
     case pb::MemberMessage::kAbortRequest:
       return wire::AbortRequest{
           in.refit(from.abort_request().has_refit(), from.abort_request().refit()),
@@ -294,6 +315,8 @@ wire::CoordinatorMessage read(MessageReader& in, const pb::CoordinatorMessage& f
   switch (from.body_case()) {
     case pb::CoordinatorMessage::kWelcome:
       return read(in, from.welcome());
+    case pb::CoordinatorMessage::kRehash:
+      return read(in, from.rehash());
     case pb::CoordinatorMessage::kPlan:
       return read(in, from.plan());
     case pb::CoordinatorMessage::kSeal:
@@ -324,7 +347,7 @@ MemberStatus read(MessageReader& in, const pb::MemberStatus& from) {
   MemberStatus to;
   to.id = in.member_id(from.id());
   to.role = in.enumerator(from.role(), wire::Role::kProducer, "unknown role");
-  to.state = in.enumerator(from.state(), wire::MemberState::kLost, "unknown member state");
+  to.state = in.enumerator(from.state(), wire::MemberState::kRehashing, "unknown member state");
   to.content = in.content(from.has_content(), from.content());
   to.cause = in.optional_cause(from.has_cause(), from.cause());
   to.region = in.text(from.region(), limits::kRegionBytesMax, "region is too long");
@@ -365,6 +388,10 @@ FleetStatus read(MessageReader& in, const pb::FleetStatus& from) {
   return to;
 }
 
+ResolveRequest read(MessageReader& in, const pb::ResolveRequest& from) {
+  return {in.refit(from.has_refit(), from.refit()), from.commit()};
+}
+
 // A message from a member is small; only the coordinator's plan may fill a whole one.
 template <typename Message>
 auto parse(std::span<const std::byte> bytes, std::size_t bytes_max)
@@ -375,6 +402,8 @@ auto parse(std::span<const std::byte> bytes, std::size_t bytes_max)
   if (bytes.size() > bytes_max) {
     return wrong(std::to_string(bytes.size()) + " bytes, at most " + std::to_string(bytes_max));
   }
+  // A text field that is no UTF-8 makes protobuf print a line: a peer must not be able to.
+  [[maybe_unused]] static const auto silenced = google::protobuf::SetLogHandler(nullptr);
   Message message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return wrong(std::to_string(bytes.size()) + " bytes that do not parse");
@@ -393,6 +422,10 @@ Result<wire::MemberMessage> decode_member_message(std::span<const std::byte> byt
 
 Result<wire::CoordinatorMessage> decode_coordinator_message(std::span<const std::byte> bytes) {
   return parse<pb::CoordinatorMessage>(bytes, limits::kControlMessageBytesMax);
+}
+
+Result<ResolveRequest> decode_resolve_request(std::span<const std::byte> bytes) {
+  return parse<pb::ResolveRequest>(bytes, limits::kMemberMessageBytesMax);
 }
 
 Result<FleetStatus> decode_fleet_status(std::span<const std::byte> bytes) {

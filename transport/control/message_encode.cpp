@@ -50,6 +50,12 @@ void put(const Content& from, pb::Content* to) {
   put(from.root, to->mutable_root());
 }
 
+void put(const wire::PreparedRefit& from, pb::PreparedRefit* to) {
+  put(from.refit, to->mutable_refit());
+  put(from.base, to->mutable_base());
+  put(from.target, to->mutable_target());
+}
+
 void put(const wire::Cause& from, pb::Cause* to) {
   to->set_code(static_cast<std::uint32_t>(from.code));
   to->set_detail(clean_text(from.detail, limits::kErrorDetailBytesMax));
@@ -94,6 +100,8 @@ void put(const wire::Hello& from, pb::Hello* to) {
   put(from.schema, to->mutable_schema());
   put(from.content, to->mutable_content());
   if (from.prepared) put(*from.prepared, to->mutable_prepared());
+  if (from.begun) put(*from.begun, to->mutable_begun());
+  to->set_ready(from.ready);
 }
 
 void put(const wire::Begin& from, pb::Begin* to) {
@@ -104,6 +112,7 @@ void put(const wire::Begin& from, pb::Begin* to) {
   to->set_target_version(from.target_version.value);
   put(from.schema, to->mutable_schema());
   put(from.base_part, to->mutable_base_part());
+  put(from.target_part, to->mutable_target_part());
   to->set_model_bytes(from.model_bytes);
   to->set_full(from.full);
   to->set_shape(clean_text(from.shape, limits::kShapeBytesMax));
@@ -147,14 +156,22 @@ void put(const wire::Welcome& from, pb::Welcome* to) {
   put(from.committed, to->mutable_committed());
 }
 
+void put(const wire::Rehash& from, pb::Rehash* to) {
+  put(from.refit, to->mutable_refit());
+  put(from.schema, to->mutable_schema());
+  put(from.lattice, to->mutable_lattice());
+}
+
 void put(const wire::Plan& from, pb::Plan* to) {
   put(from.refit, to->mutable_refit());
+  to->set_revision(from.revision);
   put(from.fleet, to->mutable_fleet());
   put(from.base, to->mutable_base());
   to->set_target_version(from.target_version.value);
   put(from.schema, to->mutable_schema());
   to->set_shape(clean_text(from.shape, limits::kShapeBytesMax));
   to->set_producer_count(from.producer_count);
+  for (const std::uint64_t request : from.requests) to->add_requests(request);
   for (const wire::Endpoint& node : from.nodes) put(node, to->add_nodes());
   for (const wire::Plan::Tree& tree : from.trees) {
     pb::Tree* out = to->add_trees();
@@ -178,6 +195,7 @@ void put(const wire::BeginRefused& from, pb::BeginRefused* to) {
   to->set_request(from.request);
   to->set_already_committed(from.already_committed);
   put(from.cause, to->mutable_cause());
+  put(from.committed, to->mutable_committed());
 }
 
 void put(const wire::RefitOutcome& from, pb::RefitOutcome* to) {
@@ -185,7 +203,9 @@ void put(const wire::RefitOutcome& from, pb::RefitOutcome* to) {
   to->set_verdict(static_cast<pb::Verdict>(from.verdict));
   to->set_planned(from.planned);
   to->set_prepared(from.prepared);
+  to->set_lost(from.lost);
   to->set_applied(from.applied);
+  to->set_settled(from.settled);
   to->set_prepare_ns(from.prepare_ns);
   if (from.cause) put(*from.cause, to->mutable_cause());
 }
@@ -227,7 +247,7 @@ void put_body(const wire::Progress& m, pb::MemberMessage* to) { put(m, to->mutab
 void put_body(const wire::Vote& m, pb::MemberMessage* to) { put(m, to->mutable_vote()); }
 void put_body(const wire::Ack& m, pb::MemberMessage* to) { put(m, to->mutable_ack()); }
 void put_body(const wire::DecisionQuery& m, pb::MemberMessage* to) {
-  put(m.refit, to->mutable_decision_query()->mutable_refit());
+  put(m.prepared, to->mutable_decision_query()->mutable_prepared());
 }
 void put_body(const wire::AbortRequest& m, pb::MemberMessage* to) {
   put(m, to->mutable_abort_request());
@@ -235,6 +255,7 @@ void put_body(const wire::AbortRequest& m, pb::MemberMessage* to) {
 void put_body(const wire::Heartbeat&, pb::MemberMessage* to) { to->mutable_heartbeat(); }
 
 void put_body(const wire::Welcome& m, pb::CoordinatorMessage* to) { put(m, to->mutable_welcome()); }
+void put_body(const wire::Rehash& m, pb::CoordinatorMessage* to) { put(m, to->mutable_rehash()); }
 void put_body(const wire::Plan& m, pb::CoordinatorMessage* to) { put(m, to->mutable_plan()); }
 void put_body(const wire::Seal& m, pb::CoordinatorMessage* to) {
   put(m.manifest, to->mutable_seal()->mutable_manifest());
@@ -285,6 +306,13 @@ std::string encode(const wire::MemberMessage& message) {
 std::string encode(const wire::CoordinatorMessage& message) {
   pb::CoordinatorMessage out;
   std::visit([&](const auto& body) { put_body(body, &out); }, message);
+  return out.SerializeAsString();
+}
+
+std::string encode(const ResolveRequest& request) {
+  pb::ResolveRequest out;
+  put(request.refit, out.mutable_refit());
+  out.set_commit(request.commit);
   return out.SerializeAsString();
 }
 
