@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <google/protobuf/stubs/common.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <string>
 #include <utility>
