@@ -201,7 +201,8 @@ TEST(MessageCodec, MemberMessagesAreSmall) {
 }
 
 TEST(MessageCodec, DetailsThatAreNoTextStillArrive) {
-  wire::AbortRequest request{tests::sample_refit(), {ErrorCode::kFormat, "file \xff\xc0\xaf.bin"}};
+  wire::AbortRequest request{
+      tests::sample_refit(), 0, {ErrorCode::kFormat, "file \xff\xc0\xaf.bin"}};
   auto decoded = decode_member_message(bytes_of(encode(wire::MemberMessage(request))));
   ASSERT_TRUE(decoded) << decoded.error().message();
   EXPECT_EQ(std::get<wire::AbortRequest>(*decoded).cause.detail, "file ???.bin");

@@ -82,7 +82,7 @@ inline std::vector<wire::MemberMessage> sample_member_messages() {
           wire::Vote{sample_refit(), true, std::nullopt, sample_digest(63), sample_digest(64)},
           wire::Ack{sample_refit(), sample_content(71), sample_cause()},
           wire::DecisionQuery{{sample_refit(), sample_content(81), sample_content(82)}},
-          wire::AbortRequest{sample_refit(), sample_cause()},
+          wire::AbortRequest{sample_refit(), 83, sample_cause()},
           wire::Heartbeat{}};
 }
 

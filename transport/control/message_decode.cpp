@@ -301,6 +301,7 @@ wire::MemberMessage read(MessageReader& in, const pb::MemberMessage& from) {
     case pb::MemberMessage::kAbortRequest:
       return wire::AbortRequest{
           in.refit(from.abort_request().has_refit(), from.abort_request().refit()),
+          from.abort_request().request(),
           in.cause(from.abort_request().has_cause(), from.abort_request().cause())};
     case pb::MemberMessage::kHeartbeat:
       return wire::Heartbeat{};

@@ -147,6 +147,7 @@ void put(const wire::Ack& from, pb::Ack* to) {
 
 void put(const wire::AbortRequest& from, pb::AbortRequest* to) {
   put(from.refit, to->mutable_refit());
+  to->set_request(from.request);
   put(from.cause, to->mutable_cause());
 }
 
