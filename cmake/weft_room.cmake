@@ -20,6 +20,7 @@ find_package(GTest REQUIRED)
 
 add_library(weft_flags INTERFACE)
 target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wswitch
+                                            $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
                                             $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 if(WEFT_SANITIZE)
   # oneTBB 2021.8 headers trip vptr (docs/threads.md).
