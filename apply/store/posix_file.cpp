@@ -103,8 +103,12 @@ Result<std::uint64_t> PosixFile::size() const {
 }
 
 Result<FileIdentity> PosixFile::identity() const {
+  return identity_of_descriptor(descriptor_.number(), name_);
+}
+
+Result<FileIdentity> identity_of_descriptor(int descriptor, const std::string& what) {
   struct stat status {};
-  if (::fstat(descriptor_.number(), &status) != 0) return error(errno, "stat");
+  if (::fstat(descriptor, &status) != 0) return native_error(errno, Stage::kOpen, "stat " + what);
   const auto nanoseconds = [](const timespec& time) {
     return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
   };

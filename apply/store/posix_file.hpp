@@ -9,6 +9,9 @@
 
 namespace weft::apply {
 
+// Fields of fstat that make an identity. Errors: I/O, told of `what`.
+Result<FileIdentity> identity_of_descriptor(int descriptor, const std::string& what);
+
 // A plain file through pread, pwrite, fdatasync and fallocate.
 // Owns:    the descriptor.
 // Threads: as File.

@@ -220,6 +220,11 @@ Result<std::vector<DirectoryEntry>> PosixStore::list() const {
   return list_directory(directory_.number(), path_);
 }
 
+Result<FileIdentity> PosixStore::identity(std::string_view name) const {
+  WEFT_TRY(const Descriptor place, open_beneath(name, O_PATH, 0));
+  return identity_of_descriptor(place.number(), path_ + "/" + std::string(name));
+}
+
 Result<std::unique_ptr<FileLock>> PosixStore::try_lock(std::string_view name, LockMode mode) {
   // Read only: a reader that may not write to the directory can still take a lock that is there.
   auto opened = open_beneath(name, O_RDONLY | O_NONBLOCK, 0);

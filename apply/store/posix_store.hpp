@@ -26,6 +26,7 @@ class PosixStore : public Store {
   Status remove(std::string_view name) override;
   Status remove_tree(std::string_view name) override;
   Result<std::vector<DirectoryEntry>> list() const override;
+  Result<FileIdentity> identity(std::string_view name) const override;
   Result<std::unique_ptr<FileLock>> try_lock(std::string_view name, LockMode mode) override;
   Result<std::unique_ptr<IoQueue>> open_queue(const IoQueueOptions& options) override;
   std::string_view engine() const override { return "posix"; }

@@ -70,6 +70,8 @@ class Store {
   // nothing is there.
   virtual Status remove_tree(std::string_view name) = 0;
   virtual Result<std::vector<DirectoryEntry>> list() const = 0;
+  // Of the plain file that the name leads to now; nothing is opened for reading.
+  virtual Result<FileIdentity> identity(std::string_view name) const = 0;
   // The lock file is made when missing. Returns at once: kBusy when another holds it.
   virtual Result<std::unique_ptr<FileLock>> try_lock(std::string_view name, LockMode mode) = 0;
   virtual Result<std::unique_ptr<IoQueue>> open_queue(const IoQueueOptions& options) = 0;

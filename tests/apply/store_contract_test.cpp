@@ -166,6 +166,7 @@ TYPED_TEST(StoreContract, IdentityChangesWithContentAndDiffersBetweenFiles) {
   auto other = this->make_file("g", pattern(10));
   const FileIdentity before = *file->identity();
   EXPECT_EQ(before, *file->identity());
+  EXPECT_EQ(before, *this->store_->identity("f"));
   EXPECT_NE(before.inode, other->identity()->inode);
   ASSERT_TRUE(file->truncate(9));
   EXPECT_NE(before, *file->identity());

@@ -122,6 +122,9 @@ class FaultStore final : public Store {
     return store_->remove_tree(name);
   }
   Result<std::vector<apply::DirectoryEntry>> list() const override { return store_->list(); }
+  Result<apply::FileIdentity> identity(std::string_view name) const override {
+    return store_->identity(name);
+  }
   Result<std::unique_ptr<apply::FileLock>> try_lock(std::string_view name,
                                                     apply::LockMode mode) override {
     return store_->try_lock(name, mode);

@@ -251,6 +251,13 @@ class MemoryDirectory final : public Store {
     }
     return entries;
   }
+  Result<apply::FileIdentity> identity(std::string_view name) const override {
+    const std::lock_guard lock(disk_->mutex_);
+    const auto found = disk_->find(node_, name);
+    if (found == nullptr) return error(ENOENT, "stat", name);
+    return apply::FileIdentity{1, found->inode, found->bytes.size(), found->changed_at,
+                               found->changed_at};
+  }
   Result<std::unique_ptr<FileLock>> try_lock(std::string_view name, apply::LockMode mode) override {
     WEFT_TRY_STATUS(apply::check_name(name));
     const std::lock_guard lock(disk_->mutex_);

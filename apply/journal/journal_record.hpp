@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One journal record: new values of some elements of one tensor, absolute, so that applying it any
+// number of times gives the same bytes (docs/formats/journal.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/ids.hpp"
+#include "weft/base/result.hpp"
+
+namespace weft::apply {
+
+// How the changed elements of a record are named. The numbers are on disk for ever.
+enum class RecordCoding : std::uint8_t {
+  kGaps = 1,    // distance to the element before, in bytes (255 carries on), then the values
+  kBitmap = 2,  // one bit per element, then the values
+  kWhole = 3,   // the values of all elements
+};
+
+// Threads: a value; one at a time.
+struct RecordHeader {
+  TensorIndex tensor;
+  std::uint64_t first_element = 0;
+  std::uint32_t element_count = 0;  // elements the record is about
+  std::uint32_t changed_count = 0;  // of these, with a value
+  std::uint32_t payload_bytes = 0;
+  RecordCoding coding = RecordCoding::kWhole;
+  std::uint8_t element_bytes = 1;
+};
+
+inline constexpr std::uint32_t kRecordHeaderBytes = 40;
+// Header and payload of the largest record: a whole chunk.
+inline constexpr std::uint32_t kRecordBytesMax = kRecordHeaderBytes + 512 * 1024;
+
+// Appends the record in the smallest of the three codings. `changed` ascends and is not empty;
+// `new_bytes` holds all elements from first_element on.
+void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t element_bytes,
+                   std::span<const std::uint32_t> changed, std::span<const std::byte> new_bytes,
+                   std::vector<std::byte>& out);
+
+// Checks everything, the positions too. Errors: kNeedsReseed (a record that was written whole is
+// not what was written).
+Result<RecordHeader> load_record_header(std::span<const std::byte> record);
+Status check_record(std::span<const std::byte> record);
+
+// The part of a checked record that lies in [window_begin, window_begin + window.size()) bytes,
+// counted from the record's first element, is written into `window`.
+void apply_record(std::span<const std::byte> record, std::uint64_t window_begin,
+                  std::span<std::byte> window);
+
+// Marks the pages of `page_bytes` in the same window that apply_record would change; one flag each.
+void mark_record_pages(std::span<const std::byte> record, std::uint64_t window_begin,
+                       std::uint64_t window_bytes, std::uint32_t page_bytes,
+                       std::span<std::uint8_t> touched);
+
+}  // namespace weft::apply
