@@ -10,10 +10,10 @@ namespace weft::transport {
 // only with a provider that passes the self-check.
 struct FabricOptions {
   std::string provider = "auto";       // or a name as fi_info prints it: "tcp;ofi_rxm", "net", ...
-  std::string interface;               // e.g. "eth0"
-  std::string address;                 // e.g. "10.0.0.7" or "::1"
-  std::string subnet;                  // e.g. "10.0.0.0/24"
-  std::string device;                  // libfabric domain name, e.g. "rdmap16s27"
+  std::string interface = {};          // e.g. "eth0"
+  std::string address = {};            // e.g. "10.0.0.7" or "::1"
+  std::string subnet = {};             // e.g. "10.0.0.0/24"
+  std::string device = {};             // libfabric domain name, e.g. "rdmap16s27"
   std::uint16_t port = 0;              // IP providers: fixed port, 0 for any
   std::uint32_t doorbells_max = 4096;  // slots that peers may write to at once: sizes the queue
   std::uint32_t control_receives = 64;

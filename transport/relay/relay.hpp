@@ -32,10 +32,10 @@ struct RelayTimes {
 };
 
 struct RelayOptions {
-  std::string member_id;  // agent.id, or a producer's name
-  ProcessId process;      // zero: a random one is made
-  FabricOptions fabric;
-  RelayTimes times;
+  std::string member_id = {};  // agent.id, or a producer's name
+  ProcessId process = {};      // zero: a random one is made
+  FabricOptions fabric = {};
+  RelayTimes times = {};
   std::uint32_t slots_per_link = 8;  // receive range of one tree, 3..64; shrinks to fit the pool
   std::int32_t core = -1;            // the progress thread's core; -1: not pinned
 };
