@@ -48,9 +48,10 @@ function(weft_room name)
   endif()
 endfunction()
 
-# weft_test(name folder libraries...): one GoogleTest program from every *_test.cpp of a folder of tests/.
+# weft_test(name folder LABELS ... LIBRARIES ... [TIMEOUT seconds] [RIG options of tests/support/netns.py...]): one
+# GoogleTest program from every .cpp of a folder of tests/; with RIG it runs beside several hosts (tests/README.md).
 function(weft_test name folder)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;LIBRARIES;RIG" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
     return()
@@ -61,7 +62,11 @@ function(weft_test name folder)
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} weft_flags GTest::gtest GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  set(rig "")
+  if(arg_RIG)
+    set(rig /usr/bin/python3 -B ${PROJECT_SOURCE_DIR}/tests/support/netns.py ${arg_RIG} --)
+  endif()
+  add_test(NAME ${name} COMMAND ${rig} $<TARGET_FILE:${name}> WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 

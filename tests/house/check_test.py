@@ -12,7 +12,7 @@ import docs_commands
 from tree import Tree, strip_cpp
 
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
-TODO = "TO" + "DO"
+OPEN = "TO" + "DO"
 HOME = "/ho" + "me/someone/"
 
 # check -> (bad files, words of the finding, good files)
@@ -81,7 +81,7 @@ CASES = {
         ({"tests/a_test.cpp": "  GTEST_SKIP();\n"}, "runs or is deleted", {"tests/a_test.cpp": ""}),
     ],
     "open_work": [
-        ({"codec/a.cpp": f"// {TODO}: later\n"}, "(#issue)", {"codec/a.cpp": f"// {TODO}(#12): later\n"}),
+        ({"codec/a.cpp": f"// {OPEN}: later\n"}, "(#issue)", {"codec/a.cpp": f"// {OPEN}(#12): later\n"}),
         ({"README.md": "FIX" + "ME\n"}, "(#issue)", {"README.md": "fix me\n"}),
     ],
     "no_machine_paths": [
@@ -189,8 +189,12 @@ class CountTests(unittest.TestCase):
             <testcase name="b" status="fail"><system-out>[  PASSED  ] 3 tests.
             [  FAILED  ] 2 tests, listed below:</system-out></testcase>
             <testcase name="c" status="fail"><system-out>Segmentation fault</system-out></testcase>
-            <testcase name="d" status="run"><system-out/></testcase></testsuite>"""
-        self.assertEqual(count_tests.count(report), (12 + 3 + 0 + 1, 2 + 1))
+            <testcase name="d" status="run"><system-out/></testcase>
+            <testcase name="e" status="run"><system-out>Ran 7 tests in 8.8s\n\nOK</system-out></testcase>
+            <testcase name="f" status="fail"><system-out>Ran 5 tests in 8.8s
+
+FAILED (failures=1, errors=1)</system-out></testcase></testsuite>"""
+        self.assertEqual(count_tests.count(report), (12 + 3 + 0 + 1 + 7 + 3, 2 + 1 + 0 + 0 + 0 + 2))
 
 
 class DocsCommands(unittest.TestCase):
