@@ -46,14 +46,20 @@ void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t
 Result<RecordHeader> load_record_header(std::span<const std::byte> record);
 Status check_record(std::span<const std::byte> record);
 
-// The part of a checked record that lies in [window_begin, window_begin + window.size()) bytes,
-// counted from the record's first element, is written into `window`.
-void apply_record(std::span<const std::byte> record, std::uint64_t window_begin,
-                  std::span<std::byte> window);
+// Where a record and a block lie in one file.
+// Threads: a value; one at a time.
+struct RecordInBlock {
+  std::span<const std::byte> record;  // checked
+  std::uint64_t record_begin = 0;     // of the record's first element, in the file
+  std::uint64_t block_begin = 0;      // of the block, in the file
+};
 
-// Marks the pages of `page_bytes` in the same window that apply_record would change; one flag each.
-void mark_record_pages(std::span<const std::byte> record, std::uint64_t window_begin,
-                       std::uint64_t window_bytes, std::uint32_t page_bytes,
+// Writes the values of the record that lie in the block, whole or in part, into it.
+void apply_record(const RecordInBlock& place, std::span<std::byte> block);
+
+// Marks the pages of the block that apply_record would change (or, when they are many, all that the
+// record covers): one flag per `page_bytes`.
+void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,
                        std::span<std::uint8_t> touched);
 
 }  // namespace weft::apply

@@ -38,6 +38,8 @@ class CheckpointDir {
   std::size_t file_count() const { return files_.size(); }
   File& file(std::uint32_t file_index) const { return *files_[file_index]; }
   bool writable() const { return writable_; }
+  // Files and tensors that are left alone, for a log line.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // Places are those of schema().files(); the index file's, if there is one, comes last.
   const std::vector<FileIdentity>& identities() const { return identities_; }
 
@@ -61,6 +63,7 @@ class CheckpointDir {
   Status open_files(const std::vector<std::string>& names,
                     const std::optional<codec::IndexFile>& index, Access access);
   Result<std::vector<std::string>> list_files() const;
+  Status count_strays(const std::vector<std::string>& names);
   Result<FileIdentity> identity_of_name(std::size_t place) const;
 
   std::unique_ptr<Store> store_;
@@ -68,6 +71,7 @@ class CheckpointDir {
   std::unique_ptr<File> index_file_;
   std::vector<FileIdentity> identities_;
   codec::Schema schema_;
+  std::vector<std::string> warnings_;
   bool writable_ = false;
 };
 

@@ -51,6 +51,8 @@ class File {
   virtual Status truncate(std::uint64_t bytes) = 0;
   virtual Result<std::uint64_t> size() const = 0;
   virtual Result<FileIdentity> identity() const = 0;
+  // Whether some range has no blocks of its own yet, so that writing there could run out of space.
+  virtual Result<bool> has_holes() const { return false; }
   // Hints, never an error: start writing dirty pages of the range back; forget clean ones. They
   // bound how much page cache a large pass keeps (case B-092).
   virtual void start_writeback(std::uint64_t offset, std::uint64_t bytes) = 0;

@@ -116,6 +116,14 @@ Result<FileIdentity> identity_of_descriptor(int descriptor, const std::string& w
                       nanoseconds(status.st_mtim), nanoseconds(status.st_ctim)};
 }
 
+Result<bool> PosixFile::has_holes() const {
+  WEFT_TRY(const std::uint64_t bytes, size());
+  if (bytes == 0) return false;
+  const off_t hole = ::lseek(descriptor_.number(), 0, SEEK_HOLE);
+  if (hole < 0 && errno != EINVAL) return error(errno, "look for holes in");
+  return hole >= 0 && static_cast<std::uint64_t>(hole) < bytes;
+}
+
 void PosixFile::start_writeback(std::uint64_t offset, std::uint64_t bytes) {
   if (durability_ == Durability::kProcess) return;
   static_cast<void>(::sync_file_range(descriptor_.number(), static_cast<off_t>(offset),

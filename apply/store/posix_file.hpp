@@ -28,6 +28,7 @@ class PosixFile final : public File {
   Status truncate(std::uint64_t bytes) override;
   Result<std::uint64_t> size() const override;
   Result<FileIdentity> identity() const override;
+  Result<bool> has_holes() const override;
   void start_writeback(std::uint64_t offset, std::uint64_t bytes) override;
   void drop_cache(std::uint64_t offset, std::uint64_t bytes) override;
   int native_handle() const override { return descriptor_.number(); }

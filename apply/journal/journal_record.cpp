@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apply/journal/journal_record.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "weft/base/assert.hpp"
+#include "weft/base/limits.hpp"
+#include "weft/wire/byte_io.hpp"
+#include "weft/wire/digest.hpp"
+
+namespace weft::apply {
+
+namespace {
+
+constexpr std::uint32_t kRecordMagic = 0x4352'4A57;  // "WJRC"
+constexpr std::size_t kCheckOffset = 32;
+constexpr std::uint32_t kGapCarry = 255;
+// From so many changes per page on every page is taken as touched without looking.
+constexpr std::uint32_t kDenseChangesPerPage = 8;
+
+static_assert(kRecordHeaderBytes == kCheckOffset + 8);
+static_assert(kRecordBytesMax == kRecordHeaderBytes + limits::kChunkBytesMax);
+
+Error damaged(const std::string& why) {
+  return failure(ErrorCode::kNeedsReseed, Stage::kApply, "journal record: " + why);
+}
+
+std::uint64_t record_check(std::span<const std::byte> record) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  XXH3_64bits_update(&state, record.data(), kCheckOffset);
+  XXH3_64bits_update(&state, record.data() + kRecordHeaderBytes,
+                     record.size() - kRecordHeaderBytes);
+  return XXH3_64bits_digest(&state);
+}
+
+std::uint64_t gap_bytes(std::span<const std::uint32_t> changed) {
+  std::uint64_t bytes = changed.size();
+  std::uint32_t expected = 0;
+  for (const std::uint32_t offset : changed) {
+    bytes += (offset - expected) / kGapCarry;
+    expected = offset + 1;
+  }
+  return bytes;
+}
+
+std::byte* put_gaps(std::span<const std::uint32_t> changed, std::byte* out) {
+  std::uint32_t expected = 0;
+  for (const std::uint32_t offset : changed) {
+    std::uint32_t gap = offset - expected;
+    for (; gap >= kGapCarry; gap -= kGapCarry) *out++ = std::byte{kGapCarry};
+    *out++ = static_cast<std::byte>(gap);
+    expected = offset + 1;
+  }
+  return out;
+}
+
+std::byte* put_bitmap(std::span<const std::uint32_t> changed, std::uint32_t element_count,
+                      std::byte* out) {
+  const std::size_t bytes = (std::size_t{element_count} + 7) / 8;
+  std::memset(out, 0, bytes);
+  for (const std::uint32_t offset : changed) {
+    out[offset / 8] |= static_cast<std::byte>(1U << (offset % 8));
+  }
+  return out + bytes;
+}
+
+template <std::size_t kBytes>
+void put_values(std::span<const std::uint32_t> changed, const std::byte* from, std::byte* out) {
+  for (const std::uint32_t offset : changed) {
+    std::memcpy(out, from + std::size_t{offset} * kBytes, kBytes);
+    out += kBytes;
+  }
+}
+
+// Calls f(position, place of its value) for every changed element, ascending. Stops and answers
+// false where the positions leave the record: possible only in a record that was not checked.
+template <typename F>
+bool for_each_change(const RecordHeader& header, std::span<const std::byte> payload, F&& f) {
+  const std::byte* const begin = payload.data();
+  const std::size_t value_bytes = std::size_t{header.changed_count} * header.element_bytes;
+  if (payload.size() < value_bytes) return false;
+  const std::byte* const values = begin + (payload.size() - value_bytes);
+  std::uint32_t seen = 0;
+  if (header.coding == RecordCoding::kWhole) {
+    for (; seen < header.changed_count; ++seen) {
+      f(seen, values + std::size_t{seen} * header.element_bytes);
+    }
+    return seen == header.element_count && values == begin;
+  }
+  if (header.coding == RecordCoding::kBitmap) {
+    const std::size_t map_bytes = static_cast<std::size_t>(values - begin);
+    if (map_bytes != (std::size_t{header.element_count} + 7) / 8) return false;
+    for (std::size_t at = 0; at < map_bytes; ++at) {
+      for (auto bits = static_cast<std::uint32_t>(begin[at]); bits != 0; bits &= bits - 1) {
+        const auto position =
+            static_cast<std::uint32_t>(at * 8) + static_cast<std::uint32_t>(std::countr_zero(bits));
+        if (position >= header.element_count || seen == header.changed_count) return false;
+        f(position, values + std::size_t{seen++} * header.element_bytes);
+      }
+    }
+    return seen == header.changed_count;
+  }
+  std::uint64_t position = 0;
+  for (const std::byte* at = begin; at < values; ++at) {
+    const auto gap = static_cast<std::uint32_t>(*at);
+    position += gap;
+    if (gap == kGapCarry) continue;
+    if (position >= header.element_count || seen == header.changed_count) return false;
+    f(static_cast<std::uint32_t>(position), values + std::size_t{seen++} * header.element_bytes);
+    ++position;
+  }
+  return seen == header.changed_count && (begin == values || values[-1] != std::byte{kGapCarry});
+}
+
+// The header of a record that check_record has accepted.
+RecordHeader parse_header(std::span<const std::byte> record) {
+  RecordHeader header;
+  const std::byte* at = record.data();
+  header.tensor.value = wire::load_le<std::uint32_t>(at + 4);
+  header.first_element = wire::load_le<std::uint64_t>(at + 8);
+  header.element_count = wire::load_le<std::uint32_t>(at + 16);
+  header.changed_count = wire::load_le<std::uint32_t>(at + 20);
+  header.payload_bytes = wire::load_le<std::uint32_t>(at + 24);
+  header.coding = static_cast<RecordCoding>(at[28]);
+  header.element_bytes = static_cast<std::uint8_t>(at[29]);
+  return header;
+}
+
+template <std::size_t kBytes>
+void scatter(const RecordHeader& header, std::span<const std::byte> payload,
+             std::uint64_t window_begin, std::span<std::byte> window) {
+  const std::uint64_t window_end = window_begin + window.size();
+  const bool whole_inside =
+      window_begin == 0 && std::uint64_t{header.element_count} * kBytes <= window.size();
+  if (whole_inside) {
+    std::byte* const out = window.data();
+    for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
+      std::memcpy(out + std::size_t{position} * kBytes, value, kBytes);
+    });
+    return;
+  }
+  for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
+    const std::uint64_t begin = std::uint64_t{position} * kBytes;
+    if (begin >= window_begin && begin + kBytes <= window_end) {
+      std::memcpy(window.data() + (begin - window_begin), value, kBytes);
+      return;
+    }
+    // An element across the window's edge: its bytes one by one.
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      if (begin + i >= window_begin && begin + i < window_end) {
+        window[static_cast<std::size_t>(begin + i - window_begin)] = value[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t element_bytes,
+                   std::span<const std::uint32_t> changed, std::span<const std::byte> new_bytes,
+                   std::vector<std::byte>& out) {
+  const auto element_count = static_cast<std::uint32_t>(new_bytes.size() / element_bytes);
+  WEFT_ASSERT(!changed.empty() && new_bytes.size() <= limits::kChunkBytesMax &&
+              changed.back() < element_count);
+  const std::uint64_t values = changed.size() * std::uint64_t{element_bytes};
+  const std::uint64_t by_gaps = gap_bytes(changed) + values;
+  const std::uint64_t by_bitmap = (std::uint64_t{element_count} + 7) / 8 + values;
+  const std::uint64_t whole = new_bytes.size();
+  const std::uint64_t smallest = std::min({by_gaps, by_bitmap, whole});
+  const RecordCoding coding = smallest == whole     ? RecordCoding::kWhole
+                              : smallest == by_gaps ? RecordCoding::kGaps
+                                                    : RecordCoding::kBitmap;
+  const std::size_t start = out.size();
+  out.resize(start + kRecordHeaderBytes + static_cast<std::size_t>(smallest));
+  std::byte* at = out.data() + start;
+  const auto count =
+      coding == RecordCoding::kWhole ? element_count : static_cast<std::uint32_t>(changed.size());
+  wire::store_le(at, kRecordMagic);
+  wire::store_le(at + 4, tensor.value);
+  wire::store_le(at + 8, first_element);
+  wire::store_le(at + 16, element_count);
+  wire::store_le(at + 20, count);
+  wire::store_le(at + 24, static_cast<std::uint32_t>(smallest));
+  at[28] = static_cast<std::byte>(coding);
+  at[29] = static_cast<std::byte>(element_bytes);
+  wire::store_le(at + 30, std::uint16_t{0});
+  std::byte* payload = at + kRecordHeaderBytes;
+  if (coding == RecordCoding::kWhole) {
+    std::memcpy(payload, new_bytes.data(), new_bytes.size());
+  } else {
+    payload = coding == RecordCoding::kGaps ? put_gaps(changed, payload)
+                                            : put_bitmap(changed, element_count, payload);
+    switch (element_bytes) {
+      case 1:
+        put_values<1>(changed, new_bytes.data(), payload);
+        break;
+      case 2:
+        put_values<2>(changed, new_bytes.data(), payload);
+        break;
+      case 4:
+        put_values<4>(changed, new_bytes.data(), payload);
+        break;
+      default:
+        WEFT_ASSERT(element_bytes == 8);
+        put_values<8>(changed, new_bytes.data(), payload);
+    }
+  }
+  wire::store_le(at + kCheckOffset, record_check(std::span(out).subspan(start)));
+}
+
+Result<RecordHeader> load_record_header(std::span<const std::byte> record) {
+  if (record.size() < kRecordHeaderBytes) return damaged("shorter than its header");
+  if (wire::load_le<std::uint32_t>(record.data()) != kRecordMagic) return damaged("wrong magic");
+  const RecordHeader header = parse_header(record);
+  const std::uint32_t bytes = header.element_bytes;
+  if ((bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) ||
+      wire::load_le<std::uint16_t>(record.data() + 30) != 0) {
+    return damaged("element size");
+  }
+  if (header.element_count == 0 || header.element_count > limits::kChunkBytesMax / bytes ||
+      header.changed_count == 0 || header.changed_count > header.element_count) {
+    return damaged("element count");
+  }
+  if (header.coding != RecordCoding::kGaps && header.coding != RecordCoding::kBitmap &&
+      header.coding != RecordCoding::kWhole) {
+    return damaged("unknown coding");
+  }
+  if (header.first_element > ~std::uint64_t{0} / 8 - header.element_count) {
+    return damaged("first element");
+  }
+  if (header.payload_bytes > kRecordBytesMax - kRecordHeaderBytes) return damaged("payload length");
+  return header;
+}
+
+Status check_record(std::span<const std::byte> record) {
+  WEFT_TRY(const RecordHeader header, load_record_header(record));
+  if (record.size() != kRecordHeaderBytes + std::size_t{header.payload_bytes}) {
+    return damaged("another length than its header says");
+  }
+  if (wire::load_le<std::uint64_t>(record.data() + kCheckOffset) != record_check(record)) {
+    return damaged("its check does not hold");
+  }
+  const bool sound = for_each_change(header, record.subspan(kRecordHeaderBytes),
+                                     [](std::uint32_t, const std::byte*) {});
+  return sound ? ok() : damaged("positions do not add up");
+}
+
+void apply_record(const RecordInBlock& place, std::span<std::byte> block) {
+  const RecordHeader header = parse_header(place.record);
+  const auto payload = place.record.subspan(kRecordHeaderBytes);
+  // The window is the block from the record's begin on; counted from the record's first element.
+  const std::uint64_t begin = std::max(place.block_begin, place.record_begin);
+  if (begin - place.block_begin >= block.size()) return;
+  const std::uint64_t window_begin = begin - place.record_begin;
+  const auto window = block.subspan(static_cast<std::size_t>(begin - place.block_begin));
+  if (header.coding == RecordCoding::kWhole) {
+    if (window_begin >= payload.size()) return;
+    const auto part = payload.subspan(static_cast<std::size_t>(window_begin));
+    std::memcpy(window.data(), part.data(), std::min(part.size(), window.size()));
+    return;
+  }
+  switch (header.element_bytes) {
+    case 1:
+      return scatter<1>(header, payload, window_begin, window);
+    case 2:
+      return scatter<2>(header, payload, window_begin, window);
+    case 4:
+      return scatter<4>(header, payload, window_begin, window);
+    default:
+      return scatter<8>(header, payload, window_begin, window);
+  }
+}
+
+void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,
+                       std::span<std::uint8_t> touched) {
+  const RecordHeader header = parse_header(place.record);
+  const std::uint64_t bytes = std::uint64_t{header.element_count} * header.element_bytes;
+  const std::uint64_t block_end = place.block_begin + touched.size() * std::uint64_t{page_bytes};
+  const auto mark = [&](std::uint64_t begin, std::uint64_t end) {
+    begin = std::max(begin + place.record_begin, place.block_begin);
+    end = std::min(end + place.record_begin, block_end);
+    if (begin >= end) return;
+    const std::uint64_t last = (end - 1 - place.block_begin) / page_bytes;
+    for (std::uint64_t page = (begin - place.block_begin) / page_bytes; page <= last; ++page) {
+      touched[static_cast<std::size_t>(page)] = 1;
+    }
+  };
+  const std::uint64_t pages = (bytes + page_bytes - 1) / page_bytes;
+  if (header.coding == RecordCoding::kWhole ||
+      header.changed_count >= pages * kDenseChangesPerPage) {
+    mark(0, bytes);
+    return;
+  }
+  for_each_change(header, place.record.subspan(kRecordHeaderBytes),
+                  [&](std::uint32_t position, const std::byte*) {
+                    const std::uint64_t begin = std::uint64_t{position} * header.element_bytes;
+                    mark(begin, begin + header.element_bytes);
+                  });
+}
+
+}  // namespace weft::apply

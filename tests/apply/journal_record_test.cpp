@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apply/journal/journal_record.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+
+namespace weft::apply {
+namespace {
+
+constexpr std::array<std::uint8_t, 4> kElementSizes = {1, 2, 4, 8};
+
+struct Change {
+  std::vector<std::byte> old_bytes;
+  std::vector<std::byte> new_bytes;
+  std::vector<std::uint32_t> changed;
+  std::vector<std::byte> record;
+};
+
+Change make_change(std::uint32_t element_count, std::uint8_t element_bytes, double density,
+                   std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Change change;
+  change.old_bytes.resize(std::size_t{element_count} * element_bytes);
+  for (std::byte& byte : change.old_bytes) byte = static_cast<std::byte>(random());
+  change.new_bytes = change.old_bytes;
+  for (std::uint32_t i = 0; i < element_count; ++i) {
+    if (std::generate_canonical<double, 30>(random) >= density) continue;
+    change.changed.push_back(i);
+    change.new_bytes[std::size_t{i} * element_bytes] ^= std::byte{1};
+  }
+  if (change.changed.empty()) {
+    change.changed.push_back(element_count - 1);
+    change.new_bytes[std::size_t{element_count - 1} * element_bytes] ^= std::byte{1};
+  }
+  encode_record(TensorIndex{3}, 1000, element_bytes, change.changed, change.new_bytes,
+                change.record);
+  return change;
+}
+
+TEST(JournalRecord, AppliesToTheNewBytesForEveryDensityAndElementSize) {
+  for (const std::uint8_t element_bytes : kElementSizes) {
+    for (const double density : {0.0, 0.0005, 0.003, 0.03, 0.2, 0.6, 1.0}) {
+      const std::uint32_t count = 60'000 / element_bytes + 3;
+      Change change = make_change(count, element_bytes, density, 7);
+      ASSERT_TRUE(check_record(change.record)) << int{element_bytes} << " " << density;
+      auto bytes = change.old_bytes;
+      apply_record({change.record, 0, 0}, bytes);
+      ASSERT_EQ(bytes, change.new_bytes) << int{element_bytes} << " " << density;
+      // Absolute values: a second time changes nothing.
+      apply_record({change.record, 0, 0}, bytes);
+      ASSERT_EQ(bytes, change.new_bytes);
+      EXPECT_LE(change.record.size(), kRecordHeaderBytes + change.new_bytes.size());
+    }
+  }
+}
+
+TEST(JournalRecord, IsAboutThreeBytesPerChangeAtThreePercent) {
+  const Change change = make_change(262'144, 2, 0.03, 1);
+  const double per_change =
+      static_cast<double>(change.record.size()) / static_cast<double>(change.changed.size());
+  EXPECT_LT(per_change, 3.1);
+  EXPECT_GT(per_change, 2.9);
+}
+
+// B-058, B-060: blocks cut records, and elements, anywhere; each byte is written by its own block.
+TEST(JournalRecord, ManyBlocksOfAnySizeGiveTheSameAsOne) {
+  for (const std::uint8_t element_bytes : kElementSizes) {
+    for (const double density : {0.004, 0.05, 0.3, 1.0}) {
+      const Change change = make_change(5'000, element_bytes, density, 11);
+      for (const std::uint64_t block_bytes : {17U, 64U, 1000U, 4096U}) {
+        constexpr std::uint64_t kRecordBegin = 13;  // no tensor need begin at an aligned place
+        std::vector<std::byte> file(kRecordBegin + change.old_bytes.size() + 29, std::byte{0x5A});
+        std::copy(change.old_bytes.begin(), change.old_bytes.end(), file.begin() + kRecordBegin);
+        auto expected = file;
+        std::copy(change.new_bytes.begin(), change.new_bytes.end(),
+                  expected.begin() + kRecordBegin);
+        for (std::uint64_t begin = 0; begin < file.size(); begin += block_bytes) {
+          const auto bytes = std::min<std::uint64_t>(block_bytes, file.size() - begin);
+          apply_record({change.record, kRecordBegin, begin}, std::span(file).subspan(begin, bytes));
+        }
+        ASSERT_EQ(file, expected) << int{element_bytes} << " " << density << " " << block_bytes;
+      }
+    }
+  }
+}
+
+TEST(JournalRecord, MarksEveryPageThatChangesAndNoPageBesideTheRecord) {
+  for (const double density : {0.0, 0.0002, 0.02, 0.5}) {
+    const Change change = make_change(40'000, 2, density, 5);
+    constexpr std::uint64_t kRecordBegin = 5'001;
+    constexpr std::uint64_t kBlockBegin = 4'096;
+    std::vector<std::uint8_t> touched(24);
+    mark_record_pages({change.record, kRecordBegin, kBlockBegin}, 4096, touched);
+    for (const std::uint32_t offset : change.changed) {
+      for (const std::uint64_t byte : {0U, 1U}) {
+        const std::uint64_t page = (kRecordBegin + offset * 2ULL + byte - kBlockBegin) / 4096;
+        if (page < touched.size()) {
+          EXPECT_EQ(touched[page], 1);
+        }
+      }
+    }
+    for (std::size_t page = 21; page < touched.size(); ++page) EXPECT_EQ(touched[page], 0);
+    if (density < 0.001) {
+      EXPECT_LT(std::accumulate(touched.begin(), touched.end(), 0), 12);
+    }
+  }
+}
+
+TEST(JournalRecord, EveryChangedByteIsFound) {
+  const Change change = make_change(500, 2, 0.05, 9);
+  for (std::size_t at = 0; at < change.record.size(); ++at) {
+    auto bytes = change.record;
+    bytes[at] ^= std::byte{4};
+    const Status status = check_record(bytes);
+    ASSERT_FALSE(status) << at;
+    EXPECT_EQ(status.error().code, ErrorCode::kNeedsReseed);
+  }
+  for (std::size_t length = 0; length < change.record.size(); ++length) {
+    ASSERT_FALSE(check_record(std::span(change.record).first(length))) << length;
+  }
+}
+
+}  // namespace
+}  // namespace weft::apply
