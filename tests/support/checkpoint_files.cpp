@@ -85,7 +85,7 @@ TestCheckpoint make_checkpoint(std::uint64_t bytes, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   TestCheckpoint checkpoint;
   auto& first = checkpoint["model-00001-of-00002.safetensors"];
-  first.push_back(make_tensor("embed", "BF16", bytes / 8, random));
+  first.push_back(make_tensor("embed", "BF16", bytes / 4, random));
   first.push_back(make_tensor("flags", "BOOL", 13, random));  // what follows lies at odd places
   first.push_back(make_tensor("layer.0.up", "BF16", bytes / 8 + 1, random));
   first.push_back(make_tensor("layer.0.scale", "F32", bytes / 64 + 3, random));
