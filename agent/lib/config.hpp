@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "apply/store/store.hpp"
 #include "transport/control/host_port.hpp"
 #include "transport/control/tls_options.hpp"
 #include "weft/base/limits.hpp"
@@ -19,8 +20,8 @@
 
 namespace weft::agent {
 
-enum class Durability : std::uint8_t { kProcess, kDisk };
-enum class ApplyEngine : std::uint8_t { kAuto, kUring, kPosix };
+using Durability = apply::Durability;
+using ApplyEngine = apply::Engine;
 enum class ApplyMode : std::uint8_t { kInPlace, kDoubleBuffer };
 enum class LogFormat : std::uint8_t { kText, kJson };
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
@@ -101,17 +102,18 @@ struct AgentConfig {
 };
 
 struct CoordinatorConfig {
-  transport::HostPort listen{"127.0.0.1", 7443};    // fleet.listen
-  std::string state_dir;                            // state.dir, required: the decision log
-  double quorum = 1.0;                              // commit.quorum
-  double min_fraction = 0.5;                        // commit.min_fraction
-  std::chrono::milliseconds begin_timeout{30'000};  // commit.begin_timeout: all producers, rehash
-  std::chrono::milliseconds stream_timeout{
-      600'000};  // commit.stream_timeout: plan to last seal report
+  transport::HostPort listen{"127.0.0.1", 7443};       // fleet.listen
+  std::string state_dir;                               // state.dir, required: the decision log
+  double quorum = 1.0;                                 // commit.quorum
+  double min_fraction = 0.5;                           // commit.min_fraction
+  std::uint32_t members_min = 1;                       // commit.members_min: agents in a plan
+  std::chrono::milliseconds begin_timeout{30'000};     // commit.begin_timeout: all producers' begin
+  std::chrono::milliseconds settle_timeout{30'000};    // commit.settle_timeout: members get ready
+  std::chrono::milliseconds rehash_timeout{600'000};   // commit.rehash_timeout: under a new lattice
+  std::chrono::milliseconds stall_timeout{60'000};     // commit.stall_timeout: without any progress
   std::chrono::milliseconds prepare_timeout{120'000};  // commit.prepare_timeout: seal to last vote
   std::string tree_shape = "kary(2)";                  // tree.shape
   Durability durability = Durability::kDisk;           // state.durability
-  std::uint32_t members_max = limits::kMembersMax;     // fleet.members_max
   ControlConfig control;
   transport::TlsOptions tls;
   HttpConfig http;

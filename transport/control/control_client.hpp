@@ -33,7 +33,7 @@ class ControlClientObserver {
   virtual ~ControlClientObserver() = default;
   // A new stream: send the Hello now, nothing is accepted before it.
   virtual void on_connected() = 0;
-  // Heartbeats are not passed on.
+  // Heartbeats too.
   virtual void on_message(wire::CoordinatorMessage message) = 0;
   // The stream is gone and what was queued with it; the client connects again by itself, after a
   // pause that grows to backoff_max, with jitter. Also called for every connect that failed.

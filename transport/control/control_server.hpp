@@ -17,7 +17,7 @@
 
 namespace weft::transport {
 
-// One member's stream; never used twice in a process.
+// One member's stream; never used twice in a process, and a later one has a higher number.
 struct SessionId {
   std::uint64_t value = 0;
   auto operator<=>(const SessionId&) const = default;
@@ -41,7 +41,7 @@ class ControlServerObserver {
   using ResolveReply = std::function<void(Status)>;  // call once, from any thread
 
   virtual ~ControlServerObserver() = default;
-  // Heartbeats are not passed on. The first message of a session is always a valid Hello.
+  // Heartbeats too. The first message of a session is always a valid Hello.
   virtual void on_message(SessionId session, wire::MemberMessage message) = 0;
   // Last call for this session, after its first message only. kPeerLost: silent or disconnected;
   // kFenced: the same member opened a newer session; kProtocol, kResourceLimit: closed by us.
@@ -76,6 +76,9 @@ class ControlServer {
   Status send(SessionId session, const wire::CoordinatorMessage& message);
   // Sends what is queued and a SessionRefused with this cause, then closes; on_closed follows.
   void refuse(SessionId session, const wire::Cause& cause);
+
+  // The same without a word to the member, which may connect again.
+  void end(SessionId session);
 
   std::uint32_t session_count() const;
   void close();

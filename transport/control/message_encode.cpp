@@ -285,6 +285,14 @@ std::string clean_text(std::string_view text, std::size_t bytes_max) {
   std::string clean;
   clean.reserve(std::min(text.size(), bytes_max));
   while (!text.empty()) {
+    // Whole runs of ASCII: nearly all text is one.
+    const char* const end = std::find_if(text.data(), text.data() + text.size(),
+                                         [](char c) { return (c & 0x80) != 0; });
+    const auto ascii =
+        std::min(static_cast<std::size_t>(end - text.data()), bytes_max - clean.size());
+    clean += text.substr(0, ascii);
+    text.remove_prefix(ascii);
+    if (text.empty()) break;
     const std::size_t length = sequence_bytes(text);
     const std::size_t taken = length == 0 ? 1 : length;
     if (clean.size() + taken > bytes_max) break;
