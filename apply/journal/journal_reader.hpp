@@ -66,6 +66,7 @@ class JournalReader {
   std::unique_ptr<File> records_;
   std::unique_ptr<File> index_;
   wire::Manifest manifest_;
+  Digest table_digest_;
   std::uint64_t records_bytes_ = 0;
   std::uint64_t entry_count_ = 0;
   std::vector<std::uint64_t> bases_;

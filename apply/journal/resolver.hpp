@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -69,7 +68,7 @@ class ResolveScratch {
   codec::DecodeWorkspace decoder_;
   std::vector<std::byte> old_bytes_;
   std::vector<std::byte> new_bytes_;
-  std::vector<std::byte> record_;
+  std::vector<std::byte> record_;  // its memory is kept from chunk to chunk
 };
 
 // Resolver decodes frames against the old bytes of the checkpoint, verifies every chunk, journals
@@ -125,16 +124,18 @@ class Resolver {
     std::atomic<std::uint64_t> changed_elements{0};
   };
 
+  enum class Mark : std::uint8_t { kNone = 0, kAtWork = 1, kDone = 2 };
+
   Resolver(const ResolverBase& base, const ResolverStorage& storage);
   Status replay_spool();
   Result<Accepted> resolve(std::span<const std::byte> frame, bool from_spool,
                            ResolveScratch& scratch);
+  // True: this caller resolves it. False: it is a duplicate.
   Result<bool> claim_frame(const wire::FrameHeader& header);
   void settle_frame(const wire::FrameHeader& header, bool resolved);
+  Result<bool> claim_chunk(const wire::IndexEntry& entry);
   Status resolve_chunk(const wire::IndexEntry& entry, std::span<const std::byte> payload,
                        ResolveScratch& scratch);
-  Result<bool> claim_chunk(const wire::IndexEntry& entry);
-  void settle_chunk(const wire::IndexEntry& entry, bool resolved);
   Status check_manifest(const wire::Manifest& manifest) const;
 
   ResolverBase base_;
@@ -142,8 +143,7 @@ class Resolver {
   std::unique_ptr<Spool> spool_;
   std::unique_ptr<JournalWriter> journal_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  mutable std::mutex chunk_mutex_;
-  std::vector<std::uint8_t> chunk_states_;
+  std::vector<std::atomic<Mark>> chunk_marks_;
   codec::DigestTable new_table_;
   Counters counters_;
 };

@@ -26,6 +26,9 @@ namespace weft::apply {
 // Threads:   any; appends of one producer take turns.
 class Spool {
  public:
+  // A frame number above this cannot be: each frame holds a chunk of its own.
+  static constexpr std::uint32_t kFramesMax = 1U << 26;
+
   // Makes the directory, or takes up the one that is there: frames whose checksum holds are kept,
   // the file is cut behind the last good one. The store is `<state>/spool`.
   static Result<std::unique_ptr<Spool>> open(Store& store, const RefitId& refit,
@@ -60,11 +63,16 @@ class Spool {
     std::vector<Place> places;  // by sequence
     std::uint64_t end = 0;
     std::uint64_t allocated = 0;
+    std::uint64_t charged = 0;
   };
 
   Spool(std::unique_ptr<Store> directory, Store& parent, DiskBudget& budget,
         std::uint32_t producer_count);
   Status recover(Lane& lane, ProducerIndex producer, const RefitId& refit);
+  // The frame at the lane's end if a whole and good one lies there.
+  Result<std::optional<wire::FrameHeader>> load_next(const Lane& lane,
+                                                     std::vector<std::byte>& frame) const;
+  static Status note(Lane& lane, FrameSequence sequence, std::uint32_t bytes);
   Status make_room(Lane& lane, std::uint32_t bytes);
 
   std::unique_ptr<Store> directory_;

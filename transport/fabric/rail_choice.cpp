@@ -101,6 +101,10 @@ void prepare_environment() {
     // With the cache on, closing a registration on verbs revokes nothing.
     setenv("FI_MR_CACHE_MAX_COUNT", "0", 1);
     setenv("FI_MR_CACHE_MONITOR", "disabled", 1);
+    // rxm keeps 70 MiB of bounce buffers otherwise; ours hold one control message. The operator's
+    // own values stay.
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "8192", 0);
+    setenv("FI_OFI_RXM_MSG_RX_SIZE", "64", 0);
   });
 }
 

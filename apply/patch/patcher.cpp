@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apply/patch/patcher.hpp"
+
+#include <bit>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "apply/patch/block_patcher.hpp"
+#include "apply/store/native_error.hpp"
+#include "weft/base/units.hpp"
+
+namespace weft::apply {
+
+namespace {
+
+constexpr std::uint32_t kBlockBytesMin = 64 * 1024;
+constexpr std::uint32_t kBlockBytesMax = 64 * 1024 * 1024;
+constexpr std::uint32_t kDepthMax = 256;
+constexpr std::uint32_t kThreadsMax = 256;
+
+Status check_options(const PatchOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    return failure(ErrorCode::kConfig, Stage::kApply, "apply." + what);
+  };
+  if (!std::has_single_bit(options.block_bytes) || options.block_bytes < kBlockBytesMin ||
+      options.block_bytes > kBlockBytesMax) {
+    return refuse("block_bytes: " + std::to_string(options.block_bytes) +
+                  "; a power of two from 65536 to 67108864");
+  }
+  if (options.depth == 0 || options.depth > kDepthMax) {
+    return refuse("depth: " + std::to_string(options.depth) + "; from 1 to 256");
+  }
+  if (options.threads == 0 || options.threads > kThreadsMax) {
+    return refuse("threads: " + std::to_string(options.threads) + "; from 1 to 256");
+  }
+  return ok();
+}
+
+// Runs f(i) for i in [0, count), the first on the calling thread.
+template <typename F>
+Status run_on_threads(std::uint32_t count, F&& f) {
+  std::vector<std::thread> threads;
+  Status started = ok();
+  for (std::uint32_t i = 1; i < count && started; ++i) {
+    try {
+      threads.emplace_back([&f, i] { f(i); });
+    } catch (const std::system_error& error) {
+      started = failure(ErrorCode::kResourceLimit, Stage::kApply,
+                        std::string("start a patching thread: ") + error.what());
+    }
+  }
+  if (started) f(0);
+  for (std::thread& thread : threads) thread.join();
+  return started;
+}
+
+}  // namespace
+
+Result<PatchStats> apply_journal(const JournalReader& journal, CheckpointDir& checkpoint,
+                                 const PatchOptions& options) {
+  WEFT_TRY_STATUS(check_options(options));
+  if (!checkpoint.writable()) {
+    return failure(ErrorCode::kDenied, Stage::kApply, "the checkpoint is not open for writing");
+  }
+  if (journal.bases() != file_bases(checkpoint.schema())) {
+    return failure(ErrorCode::kSchemaChanged, Stage::kApply,
+                   "the journal is of files of other sizes than the checkpoint's");
+  }
+  PatchShared shared(options);
+  shared.record_total = journal.record_count();
+  std::vector<std::unique_ptr<BlockPatcher>> patchers;
+  for (std::uint32_t i = 0; i < options.threads; ++i) {
+    WEFT_TRY(auto patcher, BlockPatcher::open(journal, checkpoint, {i, options.threads}, shared));
+    patchers.push_back(std::move(patcher));
+  }
+  std::vector<Status> outcomes(options.threads);
+  WEFT_TRY_STATUS(
+      run_on_threads(options.threads, [&](std::uint32_t i) { outcomes[i] = patchers[i]->run(); }));
+  PatchStats stats;
+  for (std::uint32_t i = 0; i < options.threads; ++i) {
+    if (!outcomes[i]) return at_stage(outcomes[i].error(), Stage::kApply);
+    stats.records += patchers[i]->stats().records;
+    stats.blocks += patchers[i]->stats().blocks;
+    stats.read_bytes += patchers[i]->stats().read_bytes;
+    stats.written_bytes += patchers[i]->stats().written_bytes;
+  }
+  return stats;
+}
+
+}  // namespace weft::apply

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/relay/relay.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "transport/fabric/ofi_fabric.hpp"
+#include "transport/relay/handover_queue.hpp"
+#include "transport/relay/relay_core.hpp"
+#include "weft/base/guarded.hpp"
+
+namespace weft::transport {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr Duration kCallTimeout = std::chrono::seconds(10);
+constexpr Duration kSpin = microseconds(50);
+constexpr Duration kSleep = microseconds(50);
+constexpr Duration kSleepQuiet = microseconds(500);  // open refits, nothing for a while
+constexpr Duration kSleepIdle = milliseconds(2);     // no open refit
+constexpr Duration kQuietAfter = milliseconds(20);
+constexpr std::size_t kInjectsPerTurn = 64;
+
+void sleep_for(Duration time) {
+  const timespec pause{0, static_cast<long>(time.count())};
+  nanosleep(&pause, nullptr);
+}
+
+// The result of a call that the progress thread carries out.
+// Threads: any.
+template <typename T>
+struct Answer {
+  Guarded<std::optional<T>> value;
+  void give(T result) {
+    value.update([&](std::optional<T>& slot) { slot = std::move(result); });
+  }
+};
+
+}  // namespace
+
+// Body is the progress thread and what is handed over to it.
+// Threads: any, except run() and what it calls.
+class Relay::Body {
+ public:
+  Body(RelayOptions options, SlabPool& pool, std::unique_ptr<RelayCore> core, EventSink& events)
+      : options_(std::move(options)),
+        pool_(pool),
+        core_(std::move(core)),
+        events_(events),
+        process_(core_->process()),
+        facts_(core_->fabric().facts()),
+        address_(core_->fabric().local_address()),
+        injected_(pool.slot_count()) {}
+
+  Status start() {
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      return failure(ErrorCode::kResourceLimit, Stage::kOpen,
+                     std::string("progress thread: ") + error.what(), error.code().value());
+    }
+    return ok();
+  }
+
+  ProcessId process() const { return process_; }
+  const FabricFacts& facts() const { return facts_; }
+  std::vector<wire::RailAddress> rails() const {
+    return {wire::RailAddress{facts_.provider, facts_.protocol, address_}};
+  }
+
+  Status enter(const wire::Plan& plan, NodeIndex self) {
+    auto answer = std::make_shared<Answer<Status>>();
+    // The plan is copied: this call may give up before the thread gets to it.
+    const bool taken = call([this, plan = std::make_shared<const wire::Plan>(plan), self, answer] {
+      answer->give(core_->enter(*plan, self));
+    });
+    if (!taken) return failure(ErrorCode::kProtocol, Stage::kRelay, "the relay is closed");
+    return wait(*answer, "enter");
+  }
+
+  Status inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame) {
+    const bool ours = frame && frame.owner() == &pool_;
+    if (!ours || header.producer != producer.value ||
+        frame.frame().size() != header.frame_bytes()) {
+      return failure(ErrorCode::kProtocol, Stage::kRelay,
+                     "injected frame is not in a slot of this relay's pool or not the header's");
+    }
+    InjectedFrame handed{header.refit(), producer, std::move(frame)};
+    if (!injected_.try_push(handed)) {
+      return failure(ErrorCode::kBusy, Stage::kRelay, "more frames injected than there are slots");
+    }
+    return ok();
+  }
+
+  Status wait_drained(const RefitId& refit, Duration timeout) {
+    auto answer = std::make_shared<Answer<bool>>();
+    if (!call([this, refit, answer] { drains_.push_back({refit, answer}); })) return ok();
+    const bool drained = answer->value.wait_for(
+        timeout, [](const std::optional<bool>& slot) { return slot.has_value(); },
+        [](const std::optional<bool>&, bool given) { return given; });
+    if (drained) return ok();
+    call([this, answer] {
+      std::erase_if(drains_, [&](const Drain& drain) { return drain.answer == answer; });
+    });
+    return failure(ErrorCode::kTimeout, Stage::kRelay,
+                   "children have not taken every frame of refit " + to_string(refit));
+  }
+
+  void leave(const RefitId& refit) {
+    call([this, refit] {
+      take_all_injected();  // in the order of the calls
+      core_->leave(refit);
+    });
+  }
+
+  Status close(Duration timeout) {
+    if (!thread_.joinable()) return ok();
+    close_deadline_ = std::chrono::steady_clock::now() + timeout;
+    closing_ = true;
+    thread_.join();
+    if (closed_in_time_) return ok();
+    return failure(ErrorCode::kTimeout, Stage::kRelay,
+                   "links had not ended when the relay was closed");
+  }
+
+ private:
+  struct Drain {
+    RefitId refit;
+    std::shared_ptr<Answer<bool>> answer;
+  };
+  struct Calls {
+    std::deque<std::function<void()>> waiting;
+    bool closed = false;
+  };
+
+  // False once the progress thread has ended.
+  bool call(std::function<void()> action) {
+    const bool taken = calls_.with([&](Calls& calls) {
+      if (!calls.closed) calls.waiting.push_back(std::move(action));
+      return !calls.closed;
+    });
+    calls_waiting_ = true;
+    return taken;
+  }
+
+  Status wait(Answer<Status>& answer, const char* what) {
+    return answer.value.wait_for(
+        kCallTimeout, [](const std::optional<Status>& slot) { return slot.has_value(); },
+        [&](std::optional<Status>& slot, bool given) -> Status {
+          if (given) return std::move(*slot);
+          return failure(ErrorCode::kTimeout, Stage::kRelay,
+                         std::string("the progress thread did not answer: ") + what);
+        });
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "weft-relay");
+    prctl(PR_SET_TIMERSLACK, 1'000UL);  // else each short sleep takes 50 us more
+    pin();
+    core_->adopt_thread();
+    auto last_event = std::chrono::steady_clock::now();
+    while (!finished()) {
+      bool busy = take_calls();
+      busy |= take_injected();
+      busy |= core_->turn();
+      answer_drains();
+      const auto now = std::chrono::steady_clock::now();
+      if (busy) last_event = now;
+      rest(now - last_event);
+    }
+    calls_.with([](Calls& calls) { calls.closed = true; });
+    take_calls();
+    core_->close();
+    while (injected_.try_pop()) {
+    }
+    for (const Drain& drain : drains_) drain.answer->give(true);
+  }
+
+  void rest(Duration quiet) {
+    if (quiet < kSpin) return;
+    if (core_->idle() && !closing_) return sleep_for(kSleepIdle);
+    sleep_for(quiet < kQuietAfter ? kSleep : kSleepQuiet);
+  }
+
+  bool finished() {
+    if (!closing_) return false;
+    core_->leave_all();
+    closed_in_time_ = core_->idle();
+    return closed_in_time_ || std::chrono::steady_clock::now() >= close_deadline_;
+  }
+
+  bool take_calls() {
+    if (!calls_waiting_.exchange(false)) return false;
+    std::deque<std::function<void()>> taken;
+    calls_.with([&](Calls& calls) { taken.swap(calls.waiting); });
+    for (const auto& action : taken) action();
+    return true;
+  }
+
+  bool take_injected() {
+    std::size_t taken = 0;
+    while (taken < kInjectsPerTurn) {
+      auto frame = injected_.try_pop();
+      if (!frame) break;
+      core_->inject(std::move(*frame));
+      ++taken;
+    }
+    return taken > 0;
+  }
+
+  void take_all_injected() {
+    while (take_injected()) {
+    }
+  }
+
+  void answer_drains() {
+    if (drains_.empty()) return;
+    take_all_injected();  // what was injected before the question counts
+    std::erase_if(drains_, [&](const Drain& drain) {
+      const bool done = core_->drained(drain.refit);
+      if (done) drain.answer->give(true);
+      return done;
+    });
+  }
+
+  void pin() {
+    if (options_.core < 0) return;
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(static_cast<std::size_t>(options_.core), &cores);
+    if (const int error = pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
+        error != 0) {
+      const EventField fields[] = {{"core", std::to_string(options_.core)},
+                                   {"error", std::strerror(error)}};
+      events_.report(Severity::kWarning, "relay_not_pinned", fields);
+    }
+  }
+
+  RelayOptions options_;
+  SlabPool& pool_;
+  std::unique_ptr<RelayCore> core_;
+  EventSink& events_;
+  ProcessId process_;
+  FabricFacts facts_;
+  std::vector<std::byte> address_;
+  HandoverQueue<InjectedFrame> injected_;
+  Guarded<Calls> calls_;
+  std::atomic<bool> calls_waiting_{false};
+  std::atomic<bool> closing_{false};
+  std::chrono::steady_clock::time_point close_deadline_;
+  bool closed_in_time_ = true;
+  std::vector<Drain> drains_;
+  std::thread thread_;
+};
+
+Relay::Relay(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+
+Result<std::unique_ptr<Relay>> Relay::open(RelayOptions options, SlabPool& pool,
+                                           RelayObserver& observer, EventSink& events) {
+  static const MonotonicClock clock;
+  // What pinning providers count: the slab, and at most all of it again as receive ranges.
+  options.fabric.pinned_bytes = 2 * pool.memory().size();
+  options.fabric.doorbells_max = pool.slot_count();
+  WEFT_TRY(auto fabric, open_fabric(options.fabric, events));
+  WEFT_TRY(auto core, RelayCore::open(options, std::move(fabric), {pool, observer, events, clock}));
+  auto body = std::make_unique<Body>(std::move(options), pool, std::move(core), events);
+  WEFT_TRY_STATUS(body->start());
+  return std::unique_ptr<Relay>(new Relay(std::move(body)));
+}
+
+Relay::~Relay() { static_cast<void>(body_->close(std::chrono::seconds(1))); }
+
+ProcessId Relay::process() const { return body_->process(); }
+const FabricFacts& Relay::facts() const { return body_->facts(); }
+std::vector<wire::RailAddress> Relay::rails() const { return body_->rails(); }
+Status Relay::enter(const wire::Plan& plan, NodeIndex self) { return body_->enter(plan, self); }
+Status Relay::inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame) {
+  return body_->inject(producer, header, std::move(frame));
+}
+Status Relay::wait_drained(const RefitId& refit, Duration timeout) {
+  return body_->wait_drained(refit, timeout);
+}
+void Relay::leave(const RefitId& refit) { body_->leave(refit); }
+Status Relay::close(Duration timeout) { return body_->close(timeout); }
+
+}  // namespace weft::transport

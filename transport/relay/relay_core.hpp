@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// The relay without its thread: everything that happens on one rail, one turn at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/buffer/slab_pool.hpp"
+#include "transport/fabric/fabric.hpp"
+#include "transport/relay/downstream_link.hpp"
+#include "transport/relay/frame_check.hpp"
+#include "transport/relay/frame_ledger.hpp"
+#include "transport/relay/relay.hpp"
+#include "transport/relay/upstream_link.hpp"
+#include "weft/base/clock.hpp"
+#include "weft/base/thread_owner.hpp"
+
+namespace weft::transport {
+
+inline constexpr std::size_t kOpenRefitsMax = 8;
+
+// Another process that is a parent or child in some open refit. Known by its process id, never by
+// its address.
+// Threads: one at a time.
+struct Peer {
+  ProcessId process;
+  std::string member_id;
+  PeerHandle handle;
+  std::uint32_t links = 0;
+  std::uint32_t operations = 0;  // writes to it that are not locally over
+  bool suspect = false;
+  bool refusing = false;  // posts to it are not accepted, since `refusing_since`
+  TimePoint refusing_since;
+  TimePoint last_heard;
+};
+
+struct InjectedFrame {
+  RefitId refit;
+  ProducerIndex producer;
+  SharedSlot frame;
+};
+
+struct RelayCounters {
+  std::uint64_t frames_received = 0;
+  std::uint64_t frames_posted = 0;
+  std::uint64_t bytes_posted = 0;
+  std::uint64_t frames_completed = 0;  // writes that came back, well or failed
+  std::uint64_t frames_abandoned = 0;  // writes still out when the rail was closed
+  std::uint64_t frames_repeated = 0;
+  std::uint64_t frames_refused = 0;
+  std::uint64_t frames_healed = 0;  // taken without a doorbell
+  std::uint64_t doorbells_stray = 0;
+  std::uint64_t messages_stray = 0;
+  std::uint64_t fabric_troubles = 0;
+  std::uint64_t links_lost = 0;
+};
+
+// RelayCore moves frames: events in, observer calls and posts out. turn() never blocks and nothing
+// in it waits without a deadline.
+// Owns:    the rail, the receive ranges, one reference to each frame that is queued or under way.
+// Threads: owner (the progress thread, or a test).
+class RelayCore {
+ public:
+  struct Environment {
+    SlabPool& pool;
+    RelayObserver& observer;
+    EventSink& events;
+    const Clock& clock;
+  };
+  // Registers the slab. Errors: kResourceLimit.
+  static Result<std::unique_ptr<RelayCore>> open(const RelayOptions& options,
+                                                 std::unique_ptr<Fabric> fabric,
+                                                 const Environment& environment);
+  ~RelayCore();
+  RelayCore(const RelayCore&) = delete;
+  RelayCore& operator=(const RelayCore&) = delete;
+
+  void adopt_thread();
+  ProcessId process() const { return process_; }
+  Fabric& fabric() { return *fabric_; }
+  const RelayCounters& counters() const { return counters_; }
+  std::uint32_t quarantined() const { return quarantined_; }
+
+  Status enter(const wire::Plan& plan, NodeIndex self);
+  void inject(InjectedFrame injected);
+  // Every frame injected so far has been taken by every child that is not lost.
+  bool drained(const RefitId& refit) const;
+  void leave(const RefitId& refit);
+  void leave_all();
+  bool idle() const { return refits_.empty(); }
+  // True if anything happened.
+  bool turn();
+  // Closes the rail; what was under way is abandoned.
+  void close();
+
+ private:
+  struct OpenRefit {
+    FrameIdentity identity;  // without the producer
+    std::vector<std::unique_ptr<UpstreamLink>> upstream;
+    std::vector<std::unique_ptr<DownstreamLink>> downstream;
+    std::vector<std::vector<DownstreamLink*>> children;  // by producer
+    std::vector<FrameLedger> ledgers;                    // by producer
+    std::vector<std::string> lost_members;
+    bool leaving = false;
+  };
+  // A write that is not locally over: holds its memory whatever becomes of the link.
+  struct WriteUnderWay {
+    SharedSlot frame;
+    DownstreamLink* link = nullptr;  // none: the link has ended
+    Peer* peer = nullptr;
+    std::uint32_t place = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t round = 0;  // part of the cookie: a late event meets no successor
+    bool busy = false;
+    TimePoint since;
+  };
+
+  RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric,
+            const Environment& environment);
+  Status register_slab();
+
+  // relay_core_enter.cpp
+  Status check_plan(const wire::Plan& plan, NodeIndex self) const;
+  Result<std::uint32_t> choose_range_slots(std::uint32_t ranges) const;
+  Status add_links(const wire::Plan& plan, NodeIndex self, OpenRefit& refit);
+  Status add_upstream(const wire::Endpoint& parent, ProducerIndex producer, std::uint32_t slots,
+                      OpenRefit& refit);
+  Status add_downstream(const wire::Endpoint& child, ProducerIndex producer, OpenRefit& refit);
+  Result<Peer*> join_peer(const wire::Endpoint& endpoint);
+  void unjoin_peer(Peer* peer);
+  void forget_links(OpenRefit& refit);
+
+  // relay_core_receive.cpp
+  bool drain_events();
+  void on_doorbell(std::uint32_t immediate);
+  void on_message(std::span<const std::byte> bytes);
+  void on_child_message(const ControlMessage& message);
+  void on_child_table(OpenRefit& refit, DownstreamLink& link, const ControlMessage& message);
+  void on_parent_message(const ControlMessage& message);
+  void open_upstream(UpstreamLink& link);
+  void on_operation(const FabricEvent& event);
+  void on_trouble(const FabricEvent& event);
+  enum class Arrival : std::uint8_t { kTaken, kRefused, kNothingYet };
+  Arrival receive(UpstreamLink& link, std::uint32_t slot, bool final);
+  void deliver(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
+               const wire::FrameHeader& header);
+  void refuse(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot, const Error& error);
+  bool collect_returned();
+  void clear_magic(std::uint32_t slot);
+
+  // relay_core_send.cpp
+  bool pump();
+  bool pump_link(DownstreamLink& link, std::uint32_t& budget);
+  Posted post_frame(DownstreamLink& link, const DownstreamLink::Next& next);
+  void forward(OpenRefit& refit, ProducerIndex producer, const SharedSlot& frame);
+  bool send_control_due();
+  bool send_upstream(UpstreamLink& link);
+  bool send_downstream(DownstreamLink& link);
+  bool send(Peer& peer, ControlMessage& message);
+  void note_post(Peer& peer, Posted posted);
+
+  // relay_core_timers.cpp
+  void scan();
+  void scan_peers();
+  void scan_upstream(OpenRefit& refit, UpstreamLink& link);
+  void scan_downstream(OpenRefit& refit, DownstreamLink& link);
+  std::optional<Error> peer_failure(const Peer& peer) const;
+  void lose_upstream(OpenRefit& refit, UpstreamLink& link, const Error& error);
+  void lose_downstream(OpenRefit& refit, DownstreamLink& link, const Error& error);
+  void report_lost(OpenRefit& refit, const Peer& peer, const Error& error);
+  void close_upstream(UpstreamLink& link);
+  void settle_upstream(UpstreamLink& link, bool overdue);
+  void end_upstream(UpstreamLink& link);
+  void end_downstream(DownstreamLink& link);
+  void detach_writes(DownstreamLink& link);
+  bool try_finish(OpenRefit& refit);
+  void flush_counters();
+
+  OpenRefit* find(const RefitId& refit);
+  UpstreamLink* find_upstream(std::uint64_t link);
+
+  RelayOptions options_;
+  std::unique_ptr<Fabric> fabric_;
+  SlabPool& pool_;
+  RelayObserver& observer_;
+  EventSink& events_;
+  const Clock& clock_;
+  ThreadOwner owner_;
+  ProcessId process_;
+  MemoryHandle slab_memory_;
+  TimePoint now_;
+  TimePoint next_scan_;
+  TimePoint next_flush_;
+  TimePoint next_probe_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<OpenRefit>> refits_;
+  std::vector<UpstreamLink*> link_of_slot_;  // by slot; none: no open link
+  std::vector<std::uint8_t> quarantine_;     // by slot
+  std::vector<WriteUnderWay> writes_;
+  std::vector<std::uint32_t> idle_writes_;
+  std::array<FabricEvent, 64> event_room_;
+  std::uint32_t quarantined_ = 0;
+  std::uint8_t next_incarnation_ = 0;
+  std::size_t pump_start_ = 0;
+  RelayCounters counters_;
+  RelayCounters flushed_;
+};
+
+}  // namespace weft::transport

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// RelayCore: taking a place in the trees of a plan.
+#include <algorithm>
+
+#include <sys/random.h>
+
+#include "transport/relay/relay_core.hpp"
+
+namespace weft::transport {
+namespace {
+
+Error bad_plan(const wire::Plan& plan, const std::string& what) {
+  return failure(ErrorCode::kProtocol, Stage::kRelay,
+                 "plan of refit " + to_string(plan.refit) + ": " + what);
+}
+
+std::uint64_t draw_link() {
+  std::uint64_t link = 0;
+  static_cast<void>(getrandom(&link, sizeof(link), 0));
+  return link;
+}
+
+std::string name_of(const wire::Endpoint& endpoint) {
+  return endpoint.member_id + " (process " + to_hex(endpoint.process.value) + ")";
+}
+
+}  // namespace
+
+Status RelayCore::check_plan(const wire::Plan& plan, NodeIndex self) const {
+  if (self.value >= plan.nodes.size()) return bad_plan(plan, "this node is not in it");
+  if (plan.nodes[self.value].process != process_) {
+    return bad_plan(plan, "node " + std::to_string(self.value) + " is process " +
+                              to_hex(plan.nodes[self.value].process.value) + ", this is " +
+                              to_hex(process_.value));
+  }
+  if (plan.trees.size() != plan.producer_count || plan.producer_count == 0) {
+    return bad_plan(plan, std::to_string(plan.trees.size()) + " trees for " +
+                              std::to_string(plan.producer_count) + " producers");
+  }
+  for (const wire::Plan::Tree& tree : plan.trees) {
+    if (tree.nodes.size() != plan.nodes.size()) return bad_plan(plan, "a tree of another size");
+    const wire::TreeNode& place = tree.nodes[self.value];
+    const auto beyond = [&](NodeIndex node) {
+      return node.value >= plan.nodes.size() || node == self;
+    };
+    if (place.children.size() > limits::kChildrenMax || (place.parent && beyond(*place.parent)) ||
+        std::any_of(place.children.begin(), place.children.end(), beyond)) {
+      return bad_plan(plan, "a neighbour that cannot be");
+    }
+  }
+  return ok();
+}
+
+Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
+  owner_.check();
+  now_ = clock_.now();
+  if (find(plan.refit) != nullptr) return ok();
+  WEFT_TRY_STATUS(check_plan(plan, self));
+  if (refits_.size() >= kOpenRefitsMax) {
+    return failure(ErrorCode::kBusy, Stage::kRelay,
+                   std::to_string(refits_.size()) + " refits are open at this relay already");
+  }
+  auto refit = std::make_unique<OpenRefit>();
+  refit->identity = {plan.fleet, plan.refit, plan.base.lattice, {}};
+  refit->children.resize(plan.producer_count);
+  refit->ledgers.resize(plan.producer_count);
+  if (Status added = add_links(plan, self, *refit); !added) {
+    forget_links(*refit);
+    return added;
+  }
+  refits_.push_back(std::move(refit));
+  return ok();
+}
+
+Status RelayCore::add_links(const wire::Plan& plan, NodeIndex self, OpenRefit& refit) {
+  std::uint32_t ranges = 0;
+  for (const wire::Plan::Tree& tree : plan.trees) {
+    ranges += tree.nodes[self.value].parent ? 1 : 0;
+  }
+  WEFT_TRY(const std::uint32_t slots, choose_range_slots(ranges));
+  for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
+    const wire::TreeNode& place = plan.trees[p].nodes[self.value];
+    if (place.parent) {
+      WEFT_TRY_STATUS(
+          add_upstream(plan.nodes[place.parent->value], ProducerIndex{p}, slots, refit));
+    }
+    for (const NodeIndex child : place.children) {
+      WEFT_TRY_STATUS(add_downstream(plan.nodes[child.value], ProducerIndex{p}, refit));
+    }
+  }
+  return ok();
+}
+
+// Each tree has a range of its own: frames of one tree never wait for another's, so that trees over
+// the same nodes cannot wait in a circle.
+Result<std::uint32_t> RelayCore::choose_range_slots(std::uint32_t ranges) const {
+  if (ranges == 0) return std::uint32_t{0};
+  const std::uint32_t share = pool_.slot_count() / 2 / ranges;  // half stays for the next refit
+  const std::uint32_t wish =
+      std::clamp(options_.slots_per_link, kSlotsPerLinkMin, kSlotsPerLinkMax);
+  const std::uint32_t slots = std::max(kSlotsPerLinkMin, std::min(wish, share));
+  if (std::uint64_t{ranges} * slots > pool_.free_count()) {
+    return failure(ErrorCode::kResourceLimit, Stage::kRelay,
+                   std::to_string(ranges) + " trees need " + std::to_string(ranges * slots) +
+                       " free slots, the slab has " + std::to_string(pool_.free_count()) + " of " +
+                       std::to_string(pool_.slot_count()) + ": raise its slot count");
+  }
+  return slots;
+}
+
+Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex producer,
+                               std::uint32_t slots, OpenRefit& refit) {
+  const auto first = pool_.take_range(slots);
+  if (!first) {
+    return failure(ErrorCode::kResourceLimit, Stage::kRelay,
+                   "no " + std::to_string(slots) + " neighbouring free slots in the slab");
+  }
+  const auto give_back = [&] {
+    for (std::uint32_t i = 0; i < slots; ++i) pool_.release(*first + i, false);
+  };
+  const std::size_t slot_bytes = pool_.slot_bytes();
+  const auto range = pool_.memory().subspan(*first * slot_bytes, slots * slot_bytes);
+  auto memory = fabric_->register_memory(range, MemoryAccess::kRemoteWrite);
+  auto peer = join_peer(parent);
+  if (!memory || !peer) {
+    if (memory) fabric_->unregister(*memory);
+    if (peer) unjoin_peer(*peer);
+    give_back();
+    return memory ? std::move(peer).error() : std::move(memory).error();
+  }
+  UpstreamLink::Place place{refit.identity.refit,
+                            producer,
+                            *peer,
+                            draw_link(),
+                            next_incarnation_++,
+                            *first,
+                            slots,
+                            1,
+                            *memory};
+  refit.upstream.push_back(std::make_unique<UpstreamLink>(place, now_));
+  refit.upstream.back()->deadline = now_ + options_.times.connect;
+  refit.ledgers[producer.value].reserve();
+  for (std::uint32_t slot = *first; slot < *first + slots; ++slot) {
+    clear_magic(slot);
+    link_of_slot_[slot] = refit.upstream.back().get();
+  }
+  return ok();
+}
+
+Status RelayCore::add_downstream(const wire::Endpoint& child, ProducerIndex producer,
+                                 OpenRefit& refit) {
+  WEFT_TRY(Peer* const peer, join_peer(child));
+  refit.downstream.push_back(std::make_unique<DownstreamLink>(
+      DownstreamLink::Place{refit.identity.refit, producer, peer}, pool_.slot_count()));
+  refit.downstream.back()->deadline = now_ + options_.times.connect;
+  refit.children[producer.value].push_back(refit.downstream.back().get());
+  return ok();
+}
+
+Result<Peer*> RelayCore::join_peer(const wire::Endpoint& endpoint) {
+  for (const auto& peer : peers_) {
+    if (peer->process != endpoint.process) continue;
+    ++peer->links;
+    return peer.get();
+  }
+  const auto rail = std::find_if(
+      endpoint.rails.begin(), endpoint.rails.end(), [&](const wire::RailAddress& candidate) {
+        return candidate.protocol == fabric_->facts().protocol &&
+               candidate.address.size() <= limits::kFabricAddressBytesMax;
+      });
+  if (rail == endpoint.rails.end()) {
+    std::string theirs;
+    for (const wire::RailAddress& other : endpoint.rails) theirs += " " + other.provider;
+    return failure(ErrorCode::kUnsupported, Stage::kRelay,
+                   "no common fabric protocol with " + name_of(endpoint) + ": this node has " +
+                       fabric_->facts().provider + ", it has" +
+                       (theirs.empty() ? " none" : theirs));
+  }
+  WEFT_TRY(const PeerHandle handle, fabric_->insert_peer(rail->address));
+  auto peer = std::make_unique<Peer>();
+  peer->process = endpoint.process;
+  peer->member_id = endpoint.member_id;
+  peer->handle = handle;
+  peer->links = 1;
+  peer->last_heard = now_;
+  peers_.push_back(std::move(peer));
+  return peers_.back().get();
+}
+
+// A peer whose writes are still out keeps its address until they are over.
+void RelayCore::unjoin_peer(Peer* peer) {
+  if (peer->links > 0) --peer->links;
+  if (peer->links > 0 || peer->operations > 0) return;
+  fabric_->remove_peer(peer->handle);
+  const auto place = std::find_if(peers_.begin(), peers_.end(),
+                                  [&](const auto& known) { return known.get() == peer; });
+  peers_.erase(place);
+}
+
+// Of a refit that could not be entered: nobody has heard of its links yet.
+void RelayCore::forget_links(OpenRefit& refit) {
+  for (const auto& link : refit.upstream) {
+    fabric_->unregister(link->place().memory);
+    for (std::uint32_t i = 0; i < link->place().slot_count; ++i) {
+      link_of_slot_[link->place().first_slot + i] = nullptr;
+      pool_.release(link->place().first_slot + i, false);
+    }
+    unjoin_peer(link->place().parent);
+  }
+  for (const auto& link : refit.downstream) unjoin_peer(link->place().child);
+}
+
+}  // namespace weft::transport

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// RelayCore: deadlines, lost peers, orderly ends, quarantine.
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "transport/relay/relay_core.hpp"
+
+namespace weft::transport {
+namespace {
+
+constexpr Duration kScanInterval = std::chrono::milliseconds(1);
+constexpr std::uint32_t kRejectionsMax = 8;
+
+std::string seconds(Duration time) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(time).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+Error lost(ErrorCode code, const Peer& peer, const std::string& why) {
+  return failure(code, Stage::kRelay, "member " + peer.member_id + " " + why);
+}
+
+}  // namespace
+
+void RelayCore::scan() {
+  next_scan_ = now_ + kScanInterval;
+  scan_peers();
+  for (std::size_t i = 0; i < refits_.size();) {
+    OpenRefit& refit = *refits_[i];
+    for (const auto& link : refit.upstream) scan_upstream(refit, *link);
+    for (const auto& link : refit.downstream) scan_downstream(refit, *link);
+    if (refit.leaving && try_finish(refit)) {
+      refits_.erase(refits_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  if (now_ >= next_flush_) flush_counters();
+}
+
+void RelayCore::scan_peers() {
+  for (const auto& peer : peers_) {
+    if (peer->suspect || peer->links == 0) continue;
+    if (now_ - peer->last_heard < options_.times.suspect) continue;
+    peer->suspect = true;
+    const EventField fields[] = {{"member", peer->member_id},
+                                 {"silent", seconds(now_ - peer->last_heard)}};
+    events_.report(Severity::kWarning, "link_suspect", fields);
+  }
+}
+
+// Silence decides; refused posts alone do not while the peer is heard, a full queue looks the same.
+std::optional<Error> RelayCore::peer_failure(const Peer& peer) const {
+  if (now_ - peer.last_heard >= options_.times.lost) {
+    return lost(ErrorCode::kPeerLost, peer,
+                "has been silent for " + seconds(now_ - peer.last_heard));
+  }
+  if (peer.refusing && now_ - peer.refusing_since >= options_.times.lost) {
+    return lost(ErrorCode::kPeerLost, peer,
+                "has accepted no post for " + seconds(now_ - peer.refusing_since));
+  }
+  return std::nullopt;
+}
+
+void RelayCore::scan_upstream(OpenRefit& refit, UpstreamLink& link) {
+  const Peer& parent = *link.place().parent;
+  if (link.phase == LinkPhase::kEnded) return;
+  if (link.phase == LinkPhase::kClosing || link.parent_done) {
+    return settle_upstream(link, now_ >= link.deadline);
+  }
+  if (link.phase == LinkPhase::kConnecting) {
+    if (now_ < link.deadline) return;
+    return lose_upstream(refit, link,
+                         lost(ErrorCode::kPeerLost, parent,
+                              "has not answered within " + seconds(options_.times.connect)));
+  }
+  if (const auto error = peer_failure(parent)) return lose_upstream(refit, link, *error);
+  if (link.rejections >= kRejectionsMax) {
+    return lose_upstream(
+        refit, link,
+        lost(ErrorCode::kCorruptPayload, parent,
+             "has sent " + std::to_string(link.rejections) + " corrupt frames in a row"));
+  }
+  if (link.count(GrantState::kRetired) == link.place().slot_count) {
+    return lose_upstream(refit, link,
+                         lost(ErrorCode::kPeerLost, parent, "has lost a write in every slot"));
+  }
+}
+
+void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
+  const Peer& child = *link.place().child;
+  if (link.phase == LinkPhase::kEnded) return;
+  if (link.phase == LinkPhase::kClosing) {
+    const bool answered = link.child_done && link.closed_sent;
+    if (refit.leaving && (answered || now_ >= link.deadline)) return end_downstream(link);
+    if (!refit.leaving && peer_failure(child)) end_downstream(link);  // it had left before
+    return;
+  }
+  if (link.phase == LinkPhase::kConnecting) {
+    if (now_ < link.deadline) return;
+    return lose_downstream(refit, link,
+                           lost(ErrorCode::kPeerLost, child,
+                                "has not connected within " + seconds(options_.times.connect)));
+  }
+  if (const auto error = peer_failure(child)) return lose_downstream(refit, link, *error);
+  if (link.untaken() == 0) link.last_progress = now_;
+  if (now_ - link.last_progress >= options_.times.stall) {
+    return lose_downstream(refit, link,
+                           lost(ErrorCode::kTimeout, child,
+                                "has taken nothing for " + seconds(now_ - link.last_progress) +
+                                    " while " + std::to_string(link.untaken()) + " frames wait"));
+  }
+}
+
+void RelayCore::report_lost(OpenRefit& refit, const Peer& peer, const Error& error) {
+  ++counters_.links_lost;
+  const auto known =
+      std::find(refit.lost_members.begin(), refit.lost_members.end(), peer.member_id);
+  if (known != refit.lost_members.end()) return;
+  refit.lost_members.push_back(peer.member_id);
+  const EventField fields[] = {{"member", peer.member_id},
+                               {"refit", to_string(refit.identity.refit)},
+                               {"error", error.message()}};
+  events_.report(Severity::kWarning, "link_lost", fields);
+  observer_.on_link_lost(refit.identity.refit, peer.member_id, error);
+}
+
+void RelayCore::lose_upstream(OpenRefit& refit, UpstreamLink& link, const Error& error) {
+  settle_upstream(link, true);
+  report_lost(refit, *link.place().parent, error);
+}
+
+void RelayCore::lose_downstream(OpenRefit& refit, DownstreamLink& link, const Error& error) {
+  link.drop_all();
+  end_downstream(link);
+  report_lost(refit, *link.place().child, error);
+}
+
+void RelayCore::close_upstream(UpstreamLink& link) {
+  if (link.phase == LinkPhase::kEnded) return;
+  // Nobody can have been told of this range if no post was ever accepted.
+  const bool unknown = link.number_out == 0;
+  link.phase = LinkPhase::kClosing;
+  link.deadline = now_ + options_.times.settle;
+  link.next_message = now_;
+  if (unknown) settle_upstream(link, true);
+}
+
+// Slots that no write can reach any more leave the range; when none is left, or the deadline has
+// come, the link ends and what is left is quarantined.
+void RelayCore::settle_upstream(UpstreamLink& link, bool overdue) {
+  const UpstreamLink::Place& place = link.place();
+  bool open = false;
+  for (std::uint32_t i = 0; i < place.slot_count; ++i) {
+    const std::uint32_t slot = place.first_slot + i;
+    const GrantState state = link.state(slot);
+    const bool reachable =
+        state == GrantState::kRetired ||
+        (state == GrantState::kGranted && (!link.parent_done || link.claimed(slot)));
+    open |= reachable;
+    if (link_of_slot_[slot] != &link || (reachable && !overdue)) continue;
+    link_of_slot_[slot] = nullptr;
+    if (reachable) {
+      quarantine_[slot] = 1;
+      ++quarantined_;
+    } else {
+      pool_.release(slot, state == GrantState::kTaken);
+    }
+    link.set_idle(slot);
+  }
+  if (!open || overdue) end_upstream(link);
+}
+
+void RelayCore::end_upstream(UpstreamLink& link) {
+  link.phase = LinkPhase::kEnded;
+  fabric_->unregister(link.place().memory);
+}
+
+void RelayCore::end_downstream(DownstreamLink& link) {
+  link.phase = LinkPhase::kEnded;
+  detach_writes(link);
+}
+
+void RelayCore::detach_writes(DownstreamLink& link) {
+  for (WriteUnderWay& write : writes_) {
+    if (write.link == &link) write.link = nullptr;
+  }
+  link.operations = 0;
+}
+
+bool RelayCore::try_finish(OpenRefit& refit) {
+  const auto ended = [](const auto& link) { return link->phase == LinkPhase::kEnded; };
+  if (!std::all_of(refit.upstream.begin(), refit.upstream.end(), ended) ||
+      !std::all_of(refit.downstream.begin(), refit.downstream.end(), ended)) {
+    return false;
+  }
+  for (const auto& link : refit.upstream) unjoin_peer(link->place().parent);
+  for (const auto& link : refit.downstream) unjoin_peer(link->place().child);
+  return true;
+}
+
+void RelayCore::flush_counters() {
+  next_flush_ = now_ + options_.times.heartbeat;
+  const auto flush = [&](const char* name, std::uint64_t value, std::uint64_t& before) {
+    if (value != before) events_.count(name, value - before);
+    before = value;
+  };
+  flush("relay_frames_received", counters_.frames_received, flushed_.frames_received);
+  flush("relay_frames_posted", counters_.frames_posted, flushed_.frames_posted);
+  flush("relay_bytes_posted", counters_.bytes_posted, flushed_.bytes_posted);
+  flush("relay_frames_repeated", counters_.frames_repeated, flushed_.frames_repeated);
+  flush("relay_frames_refused", counters_.frames_refused, flushed_.frames_refused);
+  flush("relay_frames_healed", counters_.frames_healed, flushed_.frames_healed);
+  flush("relay_doorbells_stray", counters_.doorbells_stray, flushed_.doorbells_stray);
+  flush("relay_messages_stray", counters_.messages_stray, flushed_.messages_stray);
+  flush("relay_fabric_troubles", counters_.fabric_troubles, flushed_.fabric_troubles);
+  flush("relay_links_lost", counters_.links_lost, flushed_.links_lost);
+}
+
+}  // namespace weft::transport
