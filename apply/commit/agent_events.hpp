@@ -109,10 +109,12 @@ struct Applied {
   std::vector<FileStamp> files;
 };
 // kNoSpace, kBusy, kTimeout, kResourceLimit: nothing is lost, it is tried again. Any other code:
-// the files cannot be trusted, the node needs a reseed.
+// the files cannot be trusted, the node needs a reseed. `untouched`: not one byte was written (a
+// reader held the lock until apply.lock_timeout): the node is lagging, and what it serves is whole.
 struct ApplyFailed {
   RefitId refit;
   Error error;
+  bool untouched = false;
 };
 
 // Completion of ForgetRefit: nothing runs for the refit any more, spool and journal are deleted (a

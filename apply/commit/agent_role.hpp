@@ -25,14 +25,15 @@ struct AgentOptions {
   Duration progress_period = std::chrono::milliseconds(200);
   Duration query_period = std::chrono::seconds(1);     // asks for a decision it waits for
   Duration in_doubt_after = std::chrono::seconds(30);  // PREPARED that long: not ready
-  Duration retry_period = std::chrono::seconds(2);     // apply, hook, probe; doubled up to 16 times
+  Duration retry_period = std::chrono::seconds(2);     // apply, hook, probe: doubled up to 32-fold
+  Duration abandon_after = std::chrono::minutes(10);   // not voted, and no coordinator
 };
 
 // A life: Start (carries out the row of the recovery) -> sessions come and go -> per refit
 // BEGIN -> open -> prove -> PREPARED, vote -> decision -> COMMIT, apply, APPLIED or ABORT, forget.
-// Invariant: no ApplyJournal before a LogSynced for its COMMIT record; no YES before a LogSynced
-// for
-//            its PREPARED record; `content` changes only with a LogSynced for an APPLIED record.
+// Invariant: ApplyJournal comes after LogSynced for its COMMIT record, a YES after LogSynced for
+// its
+//            PREPARED record; `content` changes only with LogSynced for an APPLIED record.
 // Threads:   one at a time.
 // Limits:    two refits at once: one being applied and the next being spooled.
 class AgentRole {
@@ -71,9 +72,11 @@ class AgentRole {
     std::optional<wire::Manifest> manifest;
     std::optional<Content> commit;  // decided, cannot be acted on yet
     std::optional<wire::Cause> refusal;
-    bool held = false;  // spooled only: the base is still being applied
-    bool left_out = false;
+    bool held = false;       // spooled only: the base is still being applied
+    bool resolving = false;  // frames are resolved, not only spooled
+    bool left_out = false;   // the fleet committed it without this node
     bool check_written = false;
+    bool untouched = false;  // the last attempt to apply wrote nothing
     TimePoint prove_deadline;
     TimePoint query_at;
     TimePoint prepared_at;
@@ -98,6 +101,8 @@ class AgentRole {
     LogToken token;
     Purpose purpose = Purpose::kEpoch;
     RefitId refit;
+    std::optional<AppliedRecord> applied;  // of kContent
+    std::optional<EpochRecord> epoch;      // of kEpoch
   };
   struct Hook {
     RefitId refit;
@@ -110,45 +115,61 @@ class AgentRole {
     bool accepted = false;  // its epoch is stored
     Epoch epoch;            // of its Welcome
     FleetId fleet;
+    Content committed;
     TimePoint heard_at;
     TimePoint sent_at;
   };
 
-  // agent_role.cpp: dispatch, records, state
+  // agent_role.cpp: dispatch, the node's state
   void on(const agent::Start& event);
   void on(const agent::Tick& event);
-  void on(const agent::LogSynced& event);
-  void on(const agent::LogFailed& event);
-  void on(const agent::TableComputed& event);
-  void on(const agent::TableFailed& event);
   void on(const agent::Probed& event);
   void on(const agent::Reseeded& event);
   void on(const agent::WeightsDamaged& event);
-  void append(Purpose purpose, RefitId refit, StateRecord record);
-  std::optional<Pending> take_pending(LogToken token);
-  void resume_records();
   void need_reseed(wire::Cause cause);
-  void adopt(const Content& content);
-  void compare_with_committed();
-  void learn_committed(const Content& committed);
+  void be_unable(const Error& error);
   void show();
   bool ready() const;
   std::optional<wire::Cause> cause() const;
   void note(Severity severity, const char* name, std::string detail);
+  Duration back_off(int retries) const;
+  Refit* find(RefitId id);
+  bool is_open(Phase phase) const;
+
+  // agent_content.cpp: what the weight files are
+  void on(const agent::TableComputed& event);
+  void on(const agent::TableFailed& event);
+  void compute_table(const Digest& lattice);
+  void record_content(const Content& content);
+  void learn_committed(const Content& committed);
+  void compare_with_committed();
+
+  // agent_records.cpp: the state log
+  void on(const agent::LogSynced& event);
+  void on(const agent::LogFailed& event);
+  void append(Purpose purpose, RefitId refit, StateRecord record);
+  void synced(const Pending& pending);
+  void failed(const Pending& pending, const Error& error);
+  bool is_pending(Purpose purpose, RefitId refit) const;
+  void resume_records();
 
   // agent_session.cpp: the coordinator
   void on(const agent::SessionOpened& event);
   void on(const agent::SessionClosed& event);
   void on(const agent::CoordinatorSaid& event);
+  template <typename Message>
+  void heard(const Message& message);  // those that say nothing to an agent
   void heard(const wire::Welcome& message);
   void heard(const wire::Rehash& message);
   void heard(const wire::Plan& message);
   void heard(const wire::Seal& message);
   void heard(const wire::Decision& message);
   void heard(const wire::SessionRefused& message);
+  void accept_session();
+  void close_session(Error reason);
   void say(wire::MemberMessage message);
-  void say_hello();
-  void say_vote(const Refit& refit);
+  void say_hello(bool always);
+  wire::Hello hello() const;
   void tick_session();
 
   // agent_refit.cpp: one refit until its vote
@@ -158,28 +179,30 @@ class AgentRole {
   void on(const agent::LinkLost& event);
   void on(const agent::Proved& event);
   void on(const agent::ProveFailed& event);
+  bool may_begin(const wire::Plan& plan);
   void begin(const wire::Plan& plan);
+  void known_plan(Refit& refit, const wire::Plan& plan);
   void open(Refit& refit);
   void prove(Refit& refit);
-  void refuse(Refit& refit, const Error& error);
+  void refuse(Refit& refit, const Error& error);  // may clear refits_
+  void say_vote(const Refit& refit);
 
   // agent_apply.cpp: one refit from its decision
   void on(const agent::Applied& event);
   void on(const agent::ApplyFailed& event);
   void on(const agent::RefitForgotten& event);
   void on(const agent::HookDone& event);
+  void decided_commit(Refit& refit, const Content& target);
+  void decided_abort(Refit& refit, const Content& target);
   void commit(Refit& refit, const Content& target);
   void abort(Refit& refit, bool left_out);
   void apply(Refit& refit);
   void record_applied(Refit& refit);
-  void finish_applied(Refit& refit);
-  void drop(RefitId id);
+  void finish_applied(RefitId id);
+  void release_held();
   void acknowledge(RefitId refit, std::optional<wire::Cause> cause);
   void call_hooks();
   void tick_refits();
-  Duration back_off(int retries) const;
-
-  Refit* find(RefitId id);
 
   AgentOptions options_;
   AgentRecovery recovery_;
@@ -195,11 +218,12 @@ class AgentRole {
   BootId boot_;
   std::vector<FileStamp> files_;
   bool computing_ = false;
-  Digest wanted_lattice_;     // of the table that is being computed
+
   bool verify_first_ = true;  // content_ is believed only after the table has been computed
   bool level_seen_ = false;   // has been at the committed version since the start
   Content committed_;
   std::optional<wire::Cause> reseed_;
+  bool reseed_recorded_ = false;
   std::optional<wire::Cause> unable_;
   bool log_closed_ = false;
   bool probing_ = false;
@@ -207,6 +231,8 @@ class AgentRole {
   int probes_ = 0;
 
   std::optional<Session> session_;
+  bool stopped_ = false;
+  TimePoint accepted_at_{};  // a coordinator that we follow was last heard
   std::optional<RefitId> newest_;
   std::deque<Refit> refits_;  // oldest first, at most two
   std::deque<Hook> hooks_;

@@ -78,7 +78,7 @@ struct FoldedDecision {
 
 struct DecisionFold {
   FleetId fleet;                        // zero: an empty log
-  std::uint64_t epoch_number = 0;       // the highest START
+  Epoch epoch;                          // of the highest START; number 0: none yet
   Content committed;                    // version 0: a fresh fleet
   std::vector<FoldedDecision> commits;  // valid, not forgotten, oldest first
   std::vector<DecisionRecord> aborts;   // by the operator only: all others are presumed
@@ -87,7 +87,7 @@ struct DecisionFold {
 
 // Errors: kFormat when two decisions for one refit contradict each other.
 Result<DecisionFold> fold_decisions(std::span<const CoordinatorRecord> records);
-// The records of a log that has this fold; a START for the new epoch goes behind them.
+// The fewest records with this fold; the START of a new epoch goes behind them.
 std::vector<CoordinatorRecord> compact_decisions(const DecisionFold& fold);
 
 // `weft coordinator --resolve REFIT commit|abort`: the records that the operator's word adds to the

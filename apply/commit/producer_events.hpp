@@ -50,6 +50,7 @@ struct Publish {
   std::uint64_t model_bytes = 0;
   bool full = false;
   std::uint32_t retries = 1;
+  Duration busy_timeout{};                             // how long another open refit is waited for
   Duration begin_timeout = std::chrono::seconds(60);   // until the plan
   Duration commit_timeout = std::chrono::minutes(10);  // from the seal until the decision
 };
@@ -88,8 +89,8 @@ struct LinkLost {
   std::string member_id;
 };
 
-// Completions of MoveBaseline. Failed: the pending values stay; it is tried again at the next start
-// or Publish.
+// Completions of MoveBaseline. Failed: the pending values stay and PublishDone gives the error; it
+// is tried again at the next Publish or start.
 struct BaselineMoved {
   RefitId refit;
 };

@@ -51,17 +51,16 @@ class ProducerRole {
  private:
   enum class Phase : std::uint8_t {
     kIdle,
-    kAsking,      // an earlier refit's decision comes first
-    kBeginning,   // Begin is told until a plan comes
-    kTargetPart,  // ComputeTargetPart runs
-    kEncoding,
+    kBeginning,       // Begin is told until a plan comes
+    kTargetPart,      // ComputeTargetPart runs
+    kEncoding,        // StartEncode runs
     kRecording,       // PENDING is being synced
-    kSealed,          // SealReport is told until the decision comes
-    kMoving,          // MoveBaseline runs
+    kSealed,          // the decision is waited for
+    kMoving,          // MoveBaseline runs, or has failed
     kRecordingMoved,  // BASELINE is being synced
     kDropping,        // DropPending runs
     kRecordingDrop,   // DROPPED is being synced
-    kAcknowledging,   // waits for AckReceived
+    kAcknowledging,   // AckReceived is waited for
   };
   struct Session {
     SessionId id;
@@ -72,25 +71,44 @@ class ProducerRole {
     TimePoint sent_at;
   };
   enum class Purpose : std::uint8_t { kEpoch, kPending, kMoved, kDropped };
+  struct PendingLog {
+    LogToken token;
+    Purpose purpose = Purpose::kEpoch;
+    Epoch epoch;    // of kEpoch
+    FleetId fleet;  // of kEpoch
+  };
 
-  // producer_role.cpp: dispatch, session
+  // producer_role.cpp: dispatch, state file
   void on(const producer::Start& event);
   void on(const producer::Tick& event);
+  void on(const producer::LogSynced& event);
+  void on(const producer::LogFailed& event);
+  void append(Purpose purpose, ProducerRecord record);
+  void note(Severity severity, const char* name, std::string detail);
+
+  // producer_session.cpp: the coordinator
   void on(const producer::SessionOpened& event);
   void on(const producer::SessionClosed& event);
   void on(const producer::CoordinatorSaid& event);
+  template <typename Message>
+  void heard(const Message& message);  // those that say nothing to a producer
   void heard(const wire::Welcome& message);
   void heard(const wire::SessionRefused& message);
+  void heard(const wire::Plan& message);
+  void heard(const wire::Seal& message);
+  void heard(const wire::Decision& message);
+  void heard(const wire::BeginRefused& message);
+  void heard(const wire::RefitOutcome& message);
+  void heard(const wire::AckReceived& message);
+  void accept_session();
+  void close_session(Error reason);
   void say(wire::MemberMessage message);
   void say_hello();
-  void append(Purpose purpose, ProducerRecord record);
-  void note(Severity severity, const char* name, std::string detail);
+  void tick_session();
 
   // producer_refit.cpp: one refit
   void on(const producer::Publish& event);
   void on(const producer::Cancel& event);
-  void on(const producer::LogSynced& event);
-  void on(const producer::LogFailed& event);
   void on(const producer::Encoded& event);
   void on(const producer::EncodeFailed& event);
   void on(const producer::EncodeProgressed& event);
@@ -99,52 +117,53 @@ class ProducerRole {
   void on(const producer::BaselineFailed& event);
   void on(const producer::PendingDropped& event);
   void on(const producer::TargetPart& event);
-  void heard(const wire::Plan& message);
-  void heard(const wire::Seal& message);
-  void heard(const wire::Decision& message);
-  void heard(const wire::BeginRefused& message);
-  void heard(const wire::RefitOutcome& message);
-  void heard(const wire::AckReceived& message);
   void begin();
   void say_begin();
+  void sealed();
   void give_up(Error error);
-  void drop(Error error);
+  void drop(Error error, bool retry);
   void move(const Content& target);
+  void moved();
   void dropped();
+  void resolved(Status status);
   void finish(Status status, bool already);
-  void repeat();
+  void tick_refit();
 
   ProducerOptions options_;
-  ProducerRecovery recovery_;
   TimePoint now_{};
   std::vector<ProducerAction> out_;
 
   FleetId fleet_;
   Epoch epoch_;
-  Content content_;
+  Content content_;  // of the baseline
   Digest part_;
-  std::optional<PendingRecord> pending_;
   std::optional<Session> session_;
-  struct PendingLog {
-    LogToken token;
-    Purpose purpose = Purpose::kEpoch;
-  };
   std::vector<PendingLog> logging_;
   std::uint64_t next_token_ = 1;
+  bool stopped_ = false;
 
   Phase phase_ = Phase::kIdle;
   std::optional<producer::Publish> publish_;
-  std::uint64_t request_ = 0;
+  std::uint64_t requests_ = 0;  // Begins of this Publish
   std::uint32_t attempts_ = 0;
   std::optional<Digest> target_part_;
+  std::optional<wire::Cause> refusal_;  // what ComputeTargetPart may turn into success
+  TimePoint busy_until_;
+
+  // The refit that is under way. `earlier_`: it is not publish_'s but one before it, whose decision
+  // comes first.
+  std::optional<RefitId> refit_;
+  std::optional<RefitId> newest_;
+  bool earlier_ = false;
   std::optional<wire::Plan> plan_;
   std::optional<wire::ProducerSeal> seal_;
+  std::optional<PendingRecord> pending_;
   bool seal_heard_ = false;
+  bool move_failed_ = false;
+  bool retry_ = false;
   std::optional<Error> abort_error_;
-  std::optional<Content> moving_to_;
+  Content moving_to_;
   std::optional<wire::RefitOutcome> outcome_;
-  std::optional<RefitId> newest_;
-  bool answered_ = false;  // PublishDone was given (in_doubt); the refit goes on
   TimePoint deadline_;
   TimePoint repeat_at_;
   TimePoint progress_at_{};
