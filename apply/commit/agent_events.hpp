@@ -64,7 +64,7 @@ struct TableComputed {
   Digest lattice;
   Digest root;
   BootId boot;
-  std::vector<FileStamp> files;
+  std::vector<FileIdentity> files;
 };
 struct TableFailed {
   Error error;
@@ -106,7 +106,7 @@ struct ProveFailed {
 struct Applied {
   RefitId refit;
   BootId boot;
-  std::vector<FileStamp> files;
+  std::vector<FileIdentity> files;
 };
 // kNoSpace, kBusy, kTimeout, kResourceLimit: nothing is lost, it is tried again. Any other code:
 // the files cannot be trusted, the node needs a reseed. `untouched`: not one byte was written (a
@@ -138,7 +138,7 @@ struct Probed {
 struct Reseeded {
   Content content;
   BootId boot;
-  std::vector<FileStamp> files;
+  std::vector<FileIdentity> files;
 };
 
 // The files changed under us, or a scrub found a chunk that is not the table's.

@@ -83,7 +83,7 @@ class AgentRole {
     bool restarted = false;
     std::optional<TimePoint> retry_at;
     int retries = 0;
-    std::vector<FileStamp> files;  // of the apply, for APPLIED
+    std::vector<FileIdentity> files;  // of the apply, for APPLIED
     BootId boot;
   };
   enum class Purpose : std::uint8_t {
@@ -216,7 +216,7 @@ class AgentRole {
   Content content_;  // durable; version 0: unknown
   Content table_;    // what the current digest table says; version 0: not named yet
   BootId boot_;
-  std::vector<FileStamp> files_;
+  std::vector<FileIdentity> files_;
   bool computing_ = false;
 
   bool verify_first_ = true;  // content_ is believed only after the table has been computed

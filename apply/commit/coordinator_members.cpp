@@ -29,7 +29,7 @@ std::optional<wire::Cause> CoordinatorRole::refusal(SessionId session,
                                                     const wire::Hello& hello) const {
   const std::string& id = hello.endpoint.member_id;
   if (id.empty() || id.size() > limits::kMemberIdBytesMax) {
-    return wire::Cause{ErrorCode::kProtocol, "a member's id has 1 to 256 bytes"};
+    return wire::Cause{ErrorCode::kProtocol, "a member's id has 1 to 255 bytes"};
   }
   if (!hello.fleet.is_zero() && hello.fleet != fleet_) {
     return wire::Cause{ErrorCode::kDenied,
@@ -193,6 +193,14 @@ FleetView CoordinatorRole::view() const {
     shown.content = member.hello.content;
     shown.ready = member.hello.ready && !member.lost;
     shown.region = member.hello.endpoint.region;
+    shown.process = member.hello.endpoint.process;
+    shown.silent = now_ - member.heard_at;
+    if (open_) {
+      if (const auto found = open_->planned.find(id); found != open_->planned.end()) {
+        shown.frames = found->second.frames;
+        shown.bytes = found->second.bytes;
+      }
+    }
     shown.connected = member.session.value != 0;
     shown.unconfirmed = std::any_of(decided_.begin(), decided_.end(), [&](const Decided& entry) {
       return entry.decision.verdict == wire::Verdict::kCommit && entry.waiting.contains(id);
@@ -210,6 +218,7 @@ FleetView CoordinatorRole::view() const {
   refit.phase = kPhases[static_cast<std::size_t>(open_->phase)];
   refit.base = open_->base;
   refit.target_version = open_->target_version;
+  refit.open = now_ - open_->begun_at;
   const Tally votes = tally(false);
   refit.planned = votes.planned;
   refit.lost = votes.lost;

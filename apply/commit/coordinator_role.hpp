@@ -94,6 +94,7 @@ class CoordinatorRole {
     std::optional<bool> vote;
     std::optional<wire::Cause> cause;
     std::uint64_t frames = 0;
+    std::uint64_t bytes = 0;
     TimePoint repeat_at;
   };
   struct Open {

@@ -114,6 +114,7 @@ void CoordinatorRole::said(Member& member, const wire::Progress& progress) {
     further = progress.frames > planned.frames || !planned.heard;
     planned.heard = true;
     planned.frames = std::max(planned.frames, progress.frames);
+    planned.bytes = std::max(planned.bytes, progress.bytes);
   }
   if (further && open_->phase == Phase::kStreaming) {
     open_->deadline = now_ + options_.stall_timeout;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/clock.hpp"
 #include "weft/base/ids.hpp"
 #include "weft/wire/messages.hpp"
 
@@ -20,15 +21,20 @@ struct MemberView {
   Content content;
   bool ready = false;
   std::string region;
+  ProcessId process;
+  Duration silent{};         // since its last message
+  std::uint64_t frames = 0;  // of the open refit: received and resolved
+  std::uint64_t bytes = 0;
   bool connected = false;
   bool unconfirmed = false;  // has not acknowledged a commit yet
 };
 
 struct RefitView {
   RefitId refit;
-  std::string phase;  // gathering, rehashing, settling, streaming, preparing, deciding
+  std::string phase;  // gathering, settling, rehashing, founding, streaming, preparing, deciding
   Content base;
   Version target_version;
+  Duration open{};  // since begin
   std::uint32_t planned = 0;
   std::uint32_t lost = 0;
   std::uint32_t yes = 0;
@@ -43,7 +49,7 @@ struct FleetView {
   Content committed;
   std::vector<MemberView> members;  // by id
   std::optional<RefitView> refit;
-  std::optional<wire::RefitOutcome> last;
+  std::optional<wire::RefitOutcome> last;  // of this coordinator process
 };
 
 }  // namespace weft::apply

@@ -54,7 +54,7 @@ struct StateEncoder {
     out.write_content(record.content);
     out.write_bits128(record.boot);
     out.write(static_cast<std::uint32_t>(record.files.size()));
-    for (const FileStamp& stamp : record.files) {
+    for (const FileIdentity& stamp : record.files) {
       out.write(stamp.device);
       out.write(stamp.inode);
       out.write(stamp.bytes);
@@ -90,7 +90,7 @@ AppliedRecord read_applied(wire::ByteReader& in, bool& valid) {
   }
   record.files.reserve(file_count);
   for (std::uint32_t i = 0; i < file_count; ++i) {
-    FileStamp stamp;
+    FileIdentity stamp;
     stamp.device = in.read<std::uint64_t>();
     stamp.inode = in.read<std::uint64_t>();
     stamp.bytes = in.read<std::uint64_t>();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apply/commit/commit_ids.hpp"
+#include "apply/store/file.hpp"
 #include "apply/store/record_log.hpp"
 #include "weft/base/ids.hpp"
 #include "weft/base/result.hpp"
@@ -20,16 +21,6 @@
 namespace weft::apply {
 
 inline constexpr std::uint32_t kStateLogKind = 0x5453'4657;  // "WFST": RecordLogOptions::log_kind
-
-// One weight file as it was when its content was last known; place = file index of the schema.
-struct FileStamp {
-  std::uint64_t device = 0;
-  std::uint64_t inode = 0;
-  std::uint64_t bytes = 0;
-  std::int64_t mtime_ns = 0;
-  std::int64_t ctime_ns = 0;
-  auto operator<=>(const FileStamp&) const = default;
-};
 
 // The coordinator's epoch (and its fleet) before anything it says is acted on.
 struct EpochRecord {
@@ -65,7 +56,7 @@ struct AppliedRecord {
   std::optional<RefitId> refit;
   Content content;
   BootId boot;
-  std::vector<FileStamp> files;
+  std::vector<FileIdentity> files;  // place = file index of the schema
   auto operator<=>(const AppliedRecord&) const = default;
 };
 
@@ -128,7 +119,7 @@ std::vector<StateRecord> compact_state(std::span<const StateRecord> records, boo
 // What the roof has looked up before the role starts.
 struct StateEvidence {
   Status log_readable;             // error: the state log cannot be read
-  bool files_as_recorded = false;  // every FileStamp and the boot id equal those of `applied`
+  bool files_as_recorded = false;  // every FileIdentity and the boot id equal those of `applied`
   bool files_resized = false;      // a weight file is missing or not of the size in `applied`
   bool boot_changed = false;       // kernel boot id differs from that of `applied`
 };
@@ -152,7 +143,7 @@ struct AgentRecovery {
   Epoch epoch;
   Content content;  // of the last APPLIED; version 0: unknown
   BootId boot;
-  std::vector<FileStamp> files;
+  std::vector<FileIdentity> files;
   bool verify_first = false;   // the table must be computed before the files are called `content`
   bool check_written = false;  // kCommitted: hash every chunk that the journal wrote
   std::optional<FoldedRefit> front;

@@ -40,7 +40,6 @@ inline constexpr std::uint32_t kChunksMax = 0x7FFF'FFFF;
 
 // Fleet and control.
 inline constexpr std::uint32_t kMembersMax = 4096;
-inline constexpr std::uint32_t kMemberIdBytesMax = 256;
 inline constexpr std::uint32_t kControlMessageBytesMax = 1024 * 1024;
 inline constexpr std::uint32_t kMemberMessageBytesMax = 64 * 1024;  // member to coordinator
 inline constexpr std::uint32_t kStatusBytesMax = 64 * 1024 * 1024;  // answer to the Status call
