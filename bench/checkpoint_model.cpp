@@ -122,11 +122,6 @@ std::uint64_t elements_of_mix(std::uint32_t width) {
 
 }  // namespace
 
-std::uint16_t to_bfloat16(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
-
 CheckpointModel::CheckpointModel(std::uint64_t bytes, std::uint64_t seed)
     : seed_(random_at(seed, 0)), width_(kWidthMax), elements_left_(bytes / 2) {
   while (width_ > kWidthMin && elements_of_mix(width_) > elements_left_) width_ /= 2;

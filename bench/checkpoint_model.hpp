@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -62,6 +63,9 @@ class CheckpointModel {
 };
 
 // Round to nearest, ties to even. Finite values only.
-std::uint16_t to_bfloat16(float value);
+inline std::uint16_t to_bfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
 
 }  // namespace weft::bench

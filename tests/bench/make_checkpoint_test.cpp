@@ -36,7 +36,7 @@ class MakeCheckpoint : public ::testing::Test {
   MakeCheckpointOptions options(const std::string& name) const {
     MakeCheckpointOptions options;
     options.directory = (directory_ / name).string();
-    options.bytes = 4 * kMiB;
+    options.bytes = 2 * kMiB;
     return options;
   }
 
@@ -114,7 +114,7 @@ TEST_F(MakeCheckpoint, CountsWhatDiffers) {
     std::uint64_t changed = 0;
     for (std::size_t i = 0; i < base.size(); ++i) changed += base[i] != target[i] ? 1U : 0U;
     EXPECT_EQ(changed, made->steps[0].changed_count);
-    EXPECT_NEAR(made->steps[0].changed_percent, wanted, 0.02 * wanted);
+    EXPECT_NEAR(made->steps[0].changed_percent, wanted, 0.03 * wanted);
   }
 }
 
@@ -132,7 +132,7 @@ TEST_F(MakeCheckpoint, WritesOneCheckpointPerStepEachFromTheLast) {
     for (std::size_t i = 0; i < after.size(); ++i) changed += before[i] != after[i] ? 1U : 0U;
     EXPECT_EQ(changed, made->steps[step].changed_count);
     EXPECT_NEAR(made->steps[step].changed_percent, asked.changed_percents[step],
-                0.02 * asked.changed_percents[step]);
+                0.03 * asked.changed_percents[step]);
     before = after;
   }
 }

@@ -17,8 +17,8 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:
   using Base = tl::expected<T, Error>;
   using Base::Base;
-  Result(Error error)
-      : Base(tl::unexpect, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): `return make_error(...)` is what it is for
+  Result(Error error) : Base(tl::unexpect, std::move(error)) {}
   void value() const = delete;
 };
 
