@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "codec/kernels/kernel_set.hpp"
 #include "codec/safetensors/dtype.hpp"
 #include "weft/base/result.hpp"
 #include "weft/wire/frame.hpp"
@@ -25,6 +26,8 @@ struct DecodeInput {
   // The digest table's entry of the old bytes. When given, a failure on a wrong base is told apart
   // as kBaseMismatch.
   std::optional<std::uint64_t> old_digest;
+  bool verify = true;                     // false only in benchmarks: the result is not hashed
+  const KernelSet* kernel_set = nullptr;  // for tests; null: this process's
 };
 
 // About 4 MiB, touched only as far as a chunk needs it.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "codec/kernels/kernel_set.hpp"
 #include "codec/safetensors/dtype.hpp"
 #include "weft/base/result.hpp"
 #include "weft/wire/frame.hpp"
@@ -25,6 +26,7 @@ struct EncodeChoice {
   std::optional<wire::ChunkType> force;  // a chunk with changes takes this type; never kSame
   bool full = false;      // raw, also without changes: nothing is assumed of the receiver
   bool with_hash = true;  // false only in benchmarks: new_digest stays 0
+  const KernelSet* kernel_set = nullptr;  // for tests; null: this process's
 };
 
 // Both of the same length, a multiple of the element size, at most kChunkBytesMax. Only these bytes

@@ -38,6 +38,8 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   virtual Status take(SharedSlot slot, const wire::FrameHeader& header) = 0;
+  // True: nothing is on its way, so a frame that is not full yet is better sent now.
+  virtual bool is_idle() const { return false; }
 };
 
 // Threads: a value; one at a time.
@@ -67,9 +69,10 @@ struct EncodeSummary {
   std::uint64_t element_count = 0;
 };
 
-// Reads, encodes and packs all chunks of one producer. Memory: about 10 MiB per thread, whatever
-// the model's size; frames wait for free slots. Returns after the last frame was taken. Errors: the
-// first of any source, slot, encoder or sink; then no further frame is taken.
+// Reads, encodes and packs all chunks of one producer. Memory: about 12 MiB per thread at most
+// (less where few elements change), whatever the model's size; frames wait for free slots. Returns
+// after the last frame was taken. Errors: the first of any source, slot, encoder or sink; then no
+// further frame is taken.
 Result<EncodeSummary> encode_flow(const Lattice& lattice, ProducerIndex producer,
                                   ChunkSource& source, SlotSource& slots, FrameSink& sink,
                                   const EncodeFlowOptions& options);

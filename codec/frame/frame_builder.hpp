@@ -28,7 +28,10 @@ struct FrameIds {
 // Threads: one at a time.
 class FrameBuilder {
  public:
-  // The slot must have room for one chunk of the largest payload. A frame takes chunks until it
+  // Slot room that a first chunk of that payload needs.
+  static std::size_t room_for(std::size_t payload_bytes);
+
+  // The slot must have room for its first chunk (room_for). A frame takes chunks until it
   // has reached frame_bytes (a ceiling for all but its first chunk).
   FrameBuilder(Lease lease, const FrameIds& ids, std::uint32_t frame_bytes);
 
@@ -49,7 +52,6 @@ class FrameBuilder {
   FrameIds ids_;
   std::uint32_t frame_bytes_max_;
   std::uint32_t payload_bytes_ = 0;
-  std::uint32_t payload_start_ = 0;  // where payloads are collected, moved to the index at close
   std::vector<wire::IndexEntry> index_;
 };
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One writer per chunk type. Each returns the end of its payload in the workspace's out buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/encode/change_stats.hpp"
+#include "codec/encode/class_choice.hpp"
+#include "codec/encode/encode_chunk.hpp"
+#include "codec/encode/encode_workspace.hpp"
+#include "codec/kernels/kernel_set.hpp"
+
+namespace weft::codec {
+
+// A chunk whose changes are known: positions and flags lie in the workspace.
+// Threads: one at a time.
+struct ChangedChunk {
+  const ChunkInput& input;
+  const KernelSet& kernels;
+  EncodeWorkspace::Lists& lists;
+  std::uint32_t element_count = 0;
+  std::uint32_t changed_count = 0;
+
+  std::uint64_t old_word(std::uint32_t element) const {
+    return load_word(input.old_bytes, element);
+  }
+  std::uint64_t new_word(std::uint32_t element) const {
+    return load_word(input.new_bytes, element);
+  }
+  std::uint32_t word_bits() const { return input.format.element_bytes * 8U; }
+  std::uint64_t word_mask() const { return ~std::uint64_t{0} >> (64 - word_bits()); }
+
+ private:
+  std::uint64_t load_word(std::span<const std::byte> bytes, std::uint32_t element) const;
+};
+
+std::byte* write_classed(const ChangedChunk& chunk, const ClassChoice& choice,
+                         const ChangeStats& stats);
+std::byte* write_sparse(const ChangedChunk& chunk, std::uint32_t golomb_order);
+std::byte* write_xor(const ChangedChunk& chunk, std::uint32_t golomb_order);
+std::byte* write_overwrite(const ChangedChunk& chunk);
+std::byte* write_raw(const ChangedChunk& chunk);
+std::byte* write_planes(const ChangedChunk& chunk);
+std::byte* write_bytes(const ChangedChunk& chunk);
+
+}  // namespace weft::codec

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
+// Standard headers come before the target is widened, so that none of their inline functions can be
+// compiled for it and then be used by the whole program.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "codec/kernels/levels.hpp"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
+#endif
+
+#include "codec/kernels/classed_body.hpp"
+#include "codec/kernels/scan_body.hpp"
+#include "codec/kernels/sequence_body.hpp"
+
+namespace weft::codec::kernel {
+
+namespace {
+
+// Threads: immutable.
+struct Avx2Isa {
+  static std::uint32_t popcount(std::uint64_t word) {
+    return static_cast<std::uint32_t>(__builtin_popcountll(word));
+  }
+  static std::uint32_t trailing_zeros(std::uint64_t word) {
+    return static_cast<std::uint32_t>(_tzcnt_u64(word));
+  }
+  static std::uint64_t low_bits(std::uint64_t word, std::uint32_t count) {
+    return _bzhi_u64(word, count);
+  }
+  static std::uint32_t select_bit(std::uint64_t word, std::uint32_t rank) {
+    return trailing_zeros(_pdep_u64(std::uint64_t{1} << rank, word)) & 63;
+  }
+
+  static __m256i load(const std::byte* at) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  }
+  static std::uint32_t byte_mask(__m256i bytes) {
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
+  }
+  // 32 words of two compares of 16-bit words, in order.
+  static std::uint32_t pack_words(__m256i first, __m256i second) {
+    return byte_mask(_mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xD8));
+  }
+
+  template <std::uint32_t kBytes>
+  static std::uint64_t differ64(const std::byte* a, const std::byte* b) {
+    std::uint64_t equal = 0;
+    if constexpr (kBytes == 1) {
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        const __m256i same = _mm256_cmpeq_epi8(load(a + 32 * i), load(b + 32 * i));
+        equal |= std::uint64_t{byte_mask(same)} << (32 * i);
+      }
+    } else if constexpr (kBytes == 2) {
+      for (std::uint32_t i = 0; i < 2; ++i) {
+        const __m256i first = _mm256_cmpeq_epi16(load(a + 64 * i), load(b + 64 * i));
+        const __m256i second = _mm256_cmpeq_epi16(load(a + 64 * i + 32), load(b + 64 * i + 32));
+        equal |= std::uint64_t{pack_words(first, second)} << (32 * i);
+      }
+    } else if constexpr (kBytes == 4) {
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        const __m256i same = _mm256_cmpeq_epi32(load(a + 32 * i), load(b + 32 * i));
+        const int eight = _mm256_movemask_ps(_mm256_castsi256_ps(same));
+        equal |= std::uint64_t{static_cast<std::uint32_t>(eight)} << (8 * i);
+      }
+    } else {
+      for (std::uint32_t i = 0; i < 16; ++i) {
+        const __m256i same = _mm256_cmpeq_epi64(load(a + 32 * i), load(b + 32 * i));
+        const int four = _mm256_movemask_pd(_mm256_castsi256_pd(same));
+        equal |= std::uint64_t{static_cast<std::uint32_t>(four)} << (4 * i);
+      }
+    }
+    return ~equal;
+  }
+
+  // Four at a time whether they are there or not: the count is noise to the branch predictor.
+  static std::uint32_t* extract(std::uint64_t mask, std::uint32_t base, std::uint32_t* to) {
+    if (mask == 0) return to;
+    const std::uint32_t count = popcount(mask);
+    std::uint32_t* const end = to + count;
+    do {
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        to[i] = base + trailing_zeros(mask);
+        mask &= mask - 1;
+      }
+      to += 4;
+    } while (mask != 0);
+    return end;
+  }
+
+  static std::uint32_t locate(const std::uint16_t* before, std::uint32_t rank) {
+    const __m256i wanted = _mm256_set1_epi16(static_cast<short>(rank));
+    const auto above = [&](std::uint32_t at) {
+      return _mm256_cmpgt_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(before + at)),
+                                wanted);
+    };
+    // The order of the words does not matter: they are counted.
+    const std::uint32_t low = byte_mask(_mm256_packs_epi16(above(0), above(16)));
+    const std::uint32_t high = byte_mask(_mm256_packs_epi16(above(32), above(48)));
+    return kBlockWords - 1 - popcount(std::uint64_t{high} << 32 | low);
+  }
+
+  // Threads: immutable.
+  struct Thresholds {
+    Thresholds(const ClassCut& cut, const ElementFormat& format)
+        : left(_mm_cvtsi32_si128(16 - format.exponent_shift - format.exponent_bits)),
+          right(_mm_cvtsi32_si128(16 - format.exponent_bits)),
+          byte_shift(_mm_cvtsi32_si128(format.exponent_shift)),
+          byte_field(_mm256_set1_epi8(static_cast<char>((1U << format.exponent_bits) - 1))) {
+      for (std::uint32_t k = 0; k + 1 < kClassesMax; ++k) {
+        lowest[k] = _mm256_set1_epi8(static_cast<char>(cut.thresholds[k]));
+      }
+    }
+    // Exponents of 32 elements as bytes, in order.
+    template <std::uint32_t kBytes>
+    __m256i exponents(const std::byte* from) const {
+      if constexpr (kBytes == 1) {
+        return _mm256_and_si256(_mm256_srl_epi16(load(from), byte_shift), byte_field);
+      } else {
+        const __m256i a = _mm256_srl_epi16(_mm256_sll_epi16(load(from), left), right);
+        const __m256i b = _mm256_srl_epi16(_mm256_sll_epi16(load(from + 32), left), right);
+        return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
+      }
+    }
+    template <std::uint32_t kBytes>
+    void masks64(const std::byte* from, std::uint32_t class_count,
+                 std::uint64_t (&masks)[kClassesMax]) const {
+      const __m256i a = exponents<kBytes>(from);
+      const __m256i b = exponents<kBytes>(from + 32 * kBytes);
+      std::uint64_t above = 0;  // members of the classes before
+      for (std::uint32_t k = 0; k + 1 < class_count; ++k) {
+        const std::uint32_t low = byte_mask(_mm256_cmpeq_epi8(_mm256_max_epu8(a, lowest[k]), a));
+        const std::uint32_t high = byte_mask(_mm256_cmpeq_epi8(_mm256_max_epu8(b, lowest[k]), b));
+        const std::uint64_t reached = std::uint64_t{high} << 32 | low;
+        masks[k] = reached & ~above;
+        above = reached;
+      }
+      masks[class_count - 1] = ~above;
+    }
+    __m128i left;
+    __m128i right;
+    __m128i byte_shift;
+    __m256i byte_field;
+    __m256i lowest[kClassesMax - 1];
+  };
+};
+
+}  // namespace
+
+const KernelSet kAvx2Kernels{
+    KernelLevel::kAvx2,      "avx2",          &scan<Avx2Isa>, &write_sequence<Avx2Isa>,
+    &read_sequence<Avx2Isa>, &split<Avx2Isa>, &apply<Avx2Isa>};
+
+}  // namespace weft::codec::kernel
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
