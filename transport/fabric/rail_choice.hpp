@@ -14,10 +14,10 @@
 
 namespace weft::transport {
 
-struct FreeInfo {
+struct InfoDeleter {
   void operator()(fi_info* info) const { fi_freeinfo(info); }
 };
-using FabricInfo = std::unique_ptr<fi_info, FreeInfo>;
+using FabricInfo = std::unique_ptr<fi_info, InfoDeleter>;
 
 // Tried in this order by provider "auto". Not shm: it hangs and crashes when a peer dies.
 inline constexpr std::string_view kProviderOrder[] = {"efa", "verbs;ofi_rxm", "tcp", "net",
