@@ -13,36 +13,13 @@
 #include <vector>
 
 #include "support/fake_fabric.hpp"
+#include "support/test_frame.hpp"
 #include "transport/relay/relay_core.hpp"
 #include "transport/tree/relay_plan.hpp"
 
 namespace weft::transport {
 
 inline constexpr std::uint32_t kTestSlotBytes = 16 * 1024;
-
-// A frame whose payload follows from producer and sequence.
-inline SharedSlot make_frame(Lease lease, const wire::Plan& plan, std::uint32_t producer,
-                             std::uint32_t sequence, std::uint32_t payload_bytes = 3000) {
-  wire::FrameHeader header;
-  header.set_fleet(plan.fleet);
-  header.set_refit(plan.refit);
-  header.set_lattice(plan.base.lattice);
-  header.producer = producer;
-  header.sequence = sequence;
-  header.chunk_count = 1;
-  header.index_bytes = wire::kIndexEntryBytes;
-  header.payload_bytes = payload_bytes;
-  const auto room = lease.frame_room();
-  const auto body = room.subspan(sizeof(header), header.index_bytes + payload_bytes);
-  for (std::size_t i = 0; i < body.size(); ++i) {
-    body[i] = static_cast<std::byte>(i * 7 + sequence * 13 + producer);
-  }
-  const Digest checksum = wire::frame_checksum(header, body);
-  header.checksum_low = checksum.low;
-  header.checksum_high = checksum.high;
-  std::memcpy(room.data(), &header, sizeof(header));
-  return std::move(lease).share(static_cast<std::uint32_t>(header.frame_bytes()));
-}
 
 // What one node's relay reported.
 // Threads: one at a time.

@@ -273,11 +273,17 @@ Relay::Relay(std::unique_ptr<Body> body) : body_(std::move(body)) {}
 
 Result<std::unique_ptr<Relay>> Relay::open(RelayOptions options, SlabPool& pool,
                                            RelayObserver& observer, EventSink& events) {
-  static const MonotonicClock clock;
   // What pinning providers count: the slab, and at most all of it again as receive ranges.
   options.fabric.pinned_bytes = 2 * pool.memory().size();
   options.fabric.doorbells_max = pool.slot_count();
   WEFT_TRY(auto fabric, open_fabric(options.fabric, events));
+  return open_on(std::move(fabric), std::move(options), pool, observer, events);
+}
+
+Result<std::unique_ptr<Relay>> Relay::open_on(std::unique_ptr<Fabric> fabric, RelayOptions options,
+                                              SlabPool& pool, RelayObserver& observer,
+                                              EventSink& events) {
+  static const MonotonicClock clock;
   WEFT_TRY(auto core, RelayCore::open(options, std::move(fabric), {pool, observer, events, clock}));
   auto body = std::make_unique<Body>(std::move(options), pool, std::move(core), events);
   WEFT_TRY_STATUS(body->start());

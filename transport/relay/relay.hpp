@@ -66,6 +66,10 @@ class Relay {
   // Errors: kConfig (provider, interface or address not there; names what is), kResourceLimit.
   static Result<std::unique_ptr<Relay>> open(RelayOptions options, SlabPool& pool,
                                              RelayObserver& observer, EventSink& events);
+  // On a rail that is open already.
+  static Result<std::unique_ptr<Relay>> open_on(std::unique_ptr<Fabric> fabric,
+                                                RelayOptions options, SlabPool& pool,
+                                                RelayObserver& observer, EventSink& events);
   ~Relay();  // close(times.settle) unless closed
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;

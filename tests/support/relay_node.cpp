@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process with one relay, driven by lines on its standard input; answers each with one line.
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "support/test_frame.hpp"
+#include "support/tracing_fabric.hpp"
+#include "transport/fabric/ofi_fabric.hpp"
+#include "transport/relay/relay.hpp"
+#include "transport/tree/relay_plan.hpp"
+
+namespace weft::transport {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr unsigned kAlarmSeconds = 100;
+
+// Threads: any.
+class NodeObserver final : public RelayObserver {
+ public:
+  void on_frame(const RefitId&, ProducerIndex, FrameSequence, SharedSlot frame) override {
+    const bool good = holds_test_bytes(frame.frame());
+    std::lock_guard lock(mutex);
+    received.insert(frame.frame().data());
+    ++frames;
+    bad += good ? 0 : 1;
+    changed.notify_all();
+  }
+  void on_link_lost(const RefitId&, std::string_view member_id, const Error& error) override {
+    std::lock_guard lock(mutex);
+    lost.push_back(std::string(member_id) + " " + std::string(to_string(error.code)));
+    changed.notify_all();
+  }
+  void on_fault(const RefitId&, std::string_view member_id, const Error& error) override {
+    std::lock_guard lock(mutex);
+    faults.push_back(std::string(member_id) + " " + error.message());
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::multiset<const std::byte*> received;
+  std::uint64_t frames = 0;
+  std::uint64_t bad = 0;
+  std::vector<std::string> lost;
+  std::vector<std::string> faults;
+};
+
+std::string hex_of(const std::vector<std::byte>& bytes) {
+  std::string text;
+  char digits[3];
+  for (const std::byte byte : bytes) {
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+std::vector<std::byte> bytes_of(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// Threads: one at a time.
+class RelayNode {
+ public:
+  bool open(const std::string& member_id, const std::string& provider, int lost_ms) {
+    pool_ = *SlabPool::open({.slot_count = 32}, events_);
+    FabricOptions fabric_options;
+    fabric_options.provider = provider;
+    fabric_options.interface = "lo";
+    fabric_options.address = "127.0.0.1";
+    auto fabric = open_fabric(fabric_options, events_);
+    if (!fabric) return say("error " + fabric.error().message());
+    auto tracing = std::make_unique<TracingFabric>(std::move(*fabric));
+    tracing_ = tracing.get();
+    RelayOptions options;
+    options.member_id = member_id;
+    options.times.lost = milliseconds(lost_ms);
+    options.times.suspect = milliseconds(lost_ms / 3);
+    auto relay = Relay::open_on(std::move(tracing), options, *pool_, observer_, events_);
+    if (!relay) return say("error " + relay.error().message());
+    relay_ = std::move(*relay);
+    const wire::RailAddress rail = relay_->rails().at(0);
+    return say("ready " + std::to_string(relay_->process().value) + " " + rail.provider + " " +
+               std::to_string(rail.protocol) + " " + hex_of(rail.address));
+  }
+
+  bool carry_out(const std::string& line) {
+    std::istringstream in(line);
+    std::string verb;
+    in >> verb;
+    if (verb == "enter") return enter(in);
+    if (verb == "send") return send(in);
+    if (verb == "drain") return drain(in);
+    if (verb == "wait") return wait_frames(in);
+    if (verb == "waitlost") return wait_lost(in);
+    if (verb == "check") return check(in);
+    if (verb == "leave") {
+      relay_->leave(plan_.refit);
+      return say("left");
+    }
+    return say("error unknown " + verb);
+  }
+
+  void close() {
+    const Status closed = relay_->close(milliseconds(5000));
+    relay_.reset();
+    say(std::string("closed ") + (closed ? "in_time" : "late") + " " +
+        std::to_string(pool_->free_count()) + "/" + std::to_string(pool_->slot_count()));
+  }
+
+ private:
+  static bool say(const std::string& line) {
+    std::cout << line << std::endl;
+    return true;
+  }
+
+  bool enter(std::istringstream& in) {
+    wire::Plan plan;
+    std::uint32_t agents = 0;
+    std::uint32_t self = 0;
+    in >> plan.refit.attempt >> plan.shape >> plan.producer_count >> agents >> self;
+    plan.refit.epoch.number = 1;
+    plan.fleet = FleetId{{11, 12}};
+    plan.base.lattice = Digest{{13, 14}};
+    for (std::uint32_t i = 0; i < plan.producer_count + agents; ++i) {
+      wire::Endpoint endpoint;
+      wire::RailAddress rail;
+      std::string address;
+      in >> endpoint.member_id >> endpoint.process.value >> rail.provider >> rail.protocol >>
+          address;
+      rail.address = bytes_of(address);
+      endpoint.rails.push_back(rail);
+      plan.nodes.push_back(endpoint);
+    }
+    for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
+      plan.trees.push_back(*plan_tree({plan.shape, ProducerIndex{p}, plan.producer_count, agents}));
+    }
+    plan_ = plan;
+    self_ = self;
+    next_ = 0;
+    const Status entered = relay_->enter(plan_, NodeIndex{self});
+    return say(entered ? "entered" : "error " + entered.error().message());
+  }
+
+  bool send(std::istringstream& in) {
+    std::uint32_t count = 0;
+    std::uint32_t payload_bytes = 0;
+    in >> count >> payload_bytes;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      auto lease = pool_->acquire(milliseconds(20'000));
+      if (!lease) return say("error " + lease.error().message());
+      SharedSlot frame = make_frame(std::move(*lease), plan_, self_, next_++, payload_bytes);
+      wire::FrameHeader header;
+      std::memcpy(&header, frame.frame().data(), sizeof(header));
+      const Status injected = relay_->inject(ProducerIndex{self_}, header, std::move(frame));
+      if (!injected) return say("error " + injected.error().message());
+    }
+    return say("sent " + std::to_string(next_));
+  }
+
+  bool drain(std::istringstream& in) {
+    int timeout_ms = 0;
+    in >> timeout_ms;
+    const Status drained = relay_->wait_drained(plan_.refit, milliseconds(timeout_ms));
+    return say(drained ? "drained" : "error " + drained.error().message());
+  }
+
+  bool wait_frames(std::istringstream& in) {
+    std::uint64_t frames = 0;
+    int timeout_ms = 0;
+    in >> frames >> timeout_ms;
+    std::unique_lock lock(observer_.mutex);
+    observer_.changed.wait_for(lock, milliseconds(timeout_ms),
+                               [&] { return observer_.frames >= frames; });
+    return say("frames " + std::to_string(observer_.frames));
+  }
+
+  bool wait_lost(std::istringstream& in) {
+    int timeout_ms = 0;
+    in >> timeout_ms;
+    std::unique_lock lock(observer_.mutex);
+    observer_.changed.wait_for(lock, milliseconds(timeout_ms),
+                               [&] { return !observer_.lost.empty(); });
+    std::string text = "lost";
+    for (const std::string& member : observer_.lost) text += " " + member;
+    return say(text);
+  }
+
+  // Whether each received frame was posted from where it lay, once per child.
+  bool check(std::istringstream& in) {
+    std::uint32_t children = 0;
+    in >> children;
+    std::lock_guard lock(observer_.mutex);
+    std::multiset<const std::byte*> expected;
+    for (std::uint32_t i = 0; i < children; ++i) {
+      expected.insert(observer_.received.begin(), observer_.received.end());
+    }
+    const bool same = tracing_->posted() == expected;
+    return say("check frames=" + std::to_string(observer_.frames) +
+               " bad=" + std::to_string(observer_.bad) +
+               " faults=" + std::to_string(observer_.faults.size()) +
+               " lost=" + std::to_string(observer_.lost.size()) +
+               " posted_where_received=" + (same ? "yes" : "no"));
+  }
+
+  NullEventSink events_;
+  std::unique_ptr<SlabPool> pool_;
+  NodeObserver observer_;
+  TracingFabric* tracing_ = nullptr;
+  std::unique_ptr<Relay> relay_;
+  wire::Plan plan_;
+  std::uint32_t self_ = 0;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace
+}  // namespace weft::transport
+
+// relay_node MEMBER PROVIDER LOST_MS
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  alarm(weft::transport::kAlarmSeconds);
+  weft::transport::RelayNode node;
+  if (!node.open(argv[1], argv[2], std::stoi(argv[3]))) return 1;
+  std::string line;
+  while (std::getline(std::cin, line) && line != "quit") node.carry_out(line);
+  node.close();
+  return 0;
+}
