@@ -68,7 +68,7 @@ class PatcherOnDisk : public testing::TestWithParam<std::tuple<Engine, double, s
 
 TEST_P(PatcherOnDisk, FilesEqualTheTargetByteForByteAndKeepTheirModes) {
   const auto [engine, density, threads] = GetParam();
-  const auto base = make_checkpoint(3'000'000, 1);
+  const auto base = make_checkpoint(1'200'000, 1);
   const auto target = change_elements(base, density, 2);
   const TempDirectory directory;
   auto root = *open_store(directory.path(), {engine, Durability::kDisk}, no_events);

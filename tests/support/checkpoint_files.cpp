@@ -16,11 +16,29 @@ std::size_t element_bytes(const std::string& dtype) {
   return 1;
 }
 
+// Plain and fast, because tests make millions of elements in a debug build.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 2 + 1) {}
+  std::uint64_t operator()() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return state_ ^ (state_ >> 29);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
 TestTensor make_tensor(std::string name, std::string dtype, std::uint64_t elements,
-                       std::mt19937_64& random) {
+                       Random& random) {
   TestTensor tensor{std::move(name), std::move(dtype), {elements}, {}};
   tensor.bytes.resize(static_cast<std::size_t>(elements) * element_bytes(tensor.dtype));
-  for (std::byte& byte : tensor.bytes) byte = static_cast<std::byte>(random());
+  std::size_t at = 0;
+  for (; at + 8 <= tensor.bytes.size(); at += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(&tensor.bytes[at], &word, 8);
+  }
+  for (; at < tensor.bytes.size(); ++at) tensor.bytes[at] = static_cast<std::byte>(random() >> 40);
   return tensor;
 }
 
@@ -82,7 +100,7 @@ void write_checkpoint(apply::Store& store, const TestCheckpoint& checkpoint, boo
 }
 
 TestCheckpoint make_checkpoint(std::uint64_t bytes, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
+  Random random(seed);
   TestCheckpoint checkpoint;
   auto& first = checkpoint["model-00001-of-00002.safetensors"];
   first.push_back(make_tensor("embed", "BF16", bytes / 4, random));
@@ -99,16 +117,21 @@ TestCheckpoint make_checkpoint(std::uint64_t bytes, std::uint64_t seed) {
 }
 
 TestCheckpoint change_elements(const TestCheckpoint& from, double density, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
+  Random random(seed);
+  const auto threshold = static_cast<std::uint64_t>(density * 4294967296.0);
   TestCheckpoint to = from;
   for (auto& [file, tensors] : to) {
     for (TestTensor& tensor : tensors) {
       const std::size_t width = element_bytes(tensor.dtype);
-      for (std::size_t at = 0; at < tensor.bytes.size(); at += width) {
-        if (std::generate_canonical<double, 30>(random) >= density) continue;
+      std::byte* const bytes = tensor.bytes.data();
+      const std::size_t end = tensor.bytes.size();
+      for (std::size_t at = 0; at < end; at += width) {
+        const std::uint64_t dice = random();
+        if ((dice >> 32) >= threshold) continue;
         // Mostly the smallest step, sometimes anything.
-        const std::size_t byte = at + (random() % 8 == 0 ? random() % width : 0);
-        tensor.bytes[byte] ^= static_cast<std::byte>(1U << (random() % 8 == 0 ? random() % 8 : 0));
+        const bool wild = (dice & 7) == 0;
+        bytes[at + (wild ? (dice >> 3) % width : 0)] ^=
+            static_cast<std::byte>(1U << (wild ? (dice >> 8) & 7 : 0));
       }
     }
   }

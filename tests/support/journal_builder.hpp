@@ -45,11 +45,11 @@ inline Status write_journal(apply::Store& journals, const codec::Schema& schema,
     const auto new_bytes = std::span(tensor_bytes(target, name)).subspan(begin, place.bytes());
     table.set(ChunkIndex{i}, wire::digest64(new_bytes));
     std::vector<std::uint32_t> changed;
+    const std::byte* const before = old_bytes.data();
+    const std::byte* const after = new_bytes.data();
+    const std::size_t width = place.element_bytes();
     for (std::uint32_t e = 0; e < place.element_count; ++e) {
-      const std::size_t at = std::size_t{e} * place.element_bytes();
-      if (std::memcmp(&old_bytes[at], &new_bytes[at], place.element_bytes()) != 0) {
-        changed.push_back(e);
-      }
+      if (std::memcmp(before + e * width, after + e * width, width) != 0) changed.push_back(e);
     }
     if (changed.empty()) continue;
     records.emplace_back();
