@@ -3,13 +3,11 @@
 
 #include <bit>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "apply/patch/block_patcher.hpp"
 #include "apply/store/native_error.hpp"
-#include "weft/base/units.hpp"
+#include "apply/store/thread_crew.hpp"
 
 namespace weft::apply {
 
@@ -38,24 +36,6 @@ Status check_options(const PatchOptions& options) {
   return ok();
 }
 
-// Runs f(i) for i in [0, count), the first on the calling thread.
-template <typename F>
-Status run_on_threads(std::uint32_t count, F&& f) {
-  std::vector<std::thread> threads;
-  Status started = ok();
-  for (std::uint32_t i = 1; i < count && started; ++i) {
-    try {
-      threads.emplace_back([&f, i] { f(i); });
-    } catch (const std::system_error& error) {
-      started = failure(ErrorCode::kResourceLimit, Stage::kApply,
-                        std::string("start a patching thread: ") + error.what());
-    }
-  }
-  if (started) f(0);
-  for (std::thread& thread : threads) thread.join();
-  return started;
-}
-
 }  // namespace
 
 Result<PatchStats> apply_journal(const JournalReader& journal, CheckpointDir& checkpoint,
@@ -76,8 +56,8 @@ Result<PatchStats> apply_journal(const JournalReader& journal, CheckpointDir& ch
     patchers.push_back(std::move(patcher));
   }
   std::vector<Status> outcomes(options.threads);
-  WEFT_TRY_STATUS(
-      run_on_threads(options.threads, [&](std::uint32_t i) { outcomes[i] = patchers[i]->run(); }));
+  WEFT_TRY_STATUS(run_on_threads(options.threads, Stage::kApply,
+                                 [&](std::uint32_t i) { outcomes[i] = patchers[i]->run(); }));
   PatchStats stats;
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     if (!outcomes[i]) return at_stage(outcomes[i].error(), Stage::kApply);
