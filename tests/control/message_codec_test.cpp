@@ -52,18 +52,18 @@ TEST(MessageCodec, EveryMemberStateComesBackEqual) {
 }
 
 TEST(MessageCodec, FleetStatusComesBackEqual) {
-  FleetStatus status{FleetId{{1, 2}}, {3, ProcessId{4}}, tests::sample_content(5), {}, {}};
+  FleetStatus status{FleetId{{1, 2}}, {3, ProcessId{4}}, tests::sample_content(5), {}, {}, {}};
   status.members.push_back({"a", wire::Role::kAgent, wire::MemberState::kLost,
-                            tests::sample_content(6), tests::sample_cause(), "eu", ProcessId{7}, 8,
-                            9, 10});
+                            tests::sample_content(6), tests::sample_cause(), "eu", true, false,
+                            true, "b"});
   status.members.push_back({"b", wire::Role::kProducer, wire::MemberState::kClean,
-                            tests::sample_content(1), std::nullopt, "", ProcessId{1}, 0, 0, 0});
+                            tests::sample_content(1), std::nullopt, "", false, true, false, ""});
   const auto without_refit = decode_fleet_status(bytes_of(encode(status)));
   ASSERT_TRUE(without_refit);
   EXPECT_TRUE(*without_refit == status);
   status.refit = RefitStatus{
-      tests::sample_refit(), RefitPhase::kAborted, Version{1}, Version{2}, "star", 3, 4, 5, 6, 7,
-      tests::sample_cause()};
+      tests::sample_refit(), "streaming", Version{1}, Version{2}, "star", 3, 4, 5, 6, 7, 8};
+  status.last = std::get<wire::RefitOutcome>(tests::sample_coordinator_messages()[7]);
   const auto with_refit = decode_fleet_status(bytes_of(encode(status)));
   ASSERT_TRUE(with_refit);
   EXPECT_TRUE(*with_refit == status);

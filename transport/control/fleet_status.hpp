@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "weft/base/ids.hpp"
@@ -21,44 +20,35 @@ struct MemberStatus {
   Content content;
   std::optional<wire::Cause> cause;
   std::string region;
-  ProcessId process;
-  std::uint64_t silent_ms = 0;  // since its last message
-  std::uint64_t frames = 0;     // of the open refit: received and resolved
-  std::uint64_t bytes = 0;
+  bool ready = false;        // readers may use its weights
+  bool connected = false;    // has a session
+  bool unconfirmed = false;  // has not acknowledged a commit yet
+  std::string parent;        // in the first tree of the open refit; empty: none, or not planned
   auto operator<=>(const MemberStatus&) const = default;
 };
 
-enum class RefitPhase : std::uint8_t {
-  kStreaming = 1,
-  kPreparing = 2,
-  kCommitting = 3,
-  kAborting = 4,
-  kCommitted = 5,
-  kAborted = 6,
-};
-std::string_view to_string(RefitPhase phase);
-
 struct RefitStatus {
   RefitId id;
-  RefitPhase phase = RefitPhase::kStreaming;
+  std::string phase;  // gathering, rehashing, settling, streaming, preparing, deciding
   Version base;
   Version target;
   std::string shape;
   std::uint32_t planned = 0;
-  std::uint32_t prepared = 0;
-  std::uint32_t applied = 0;
   std::uint32_t lost = 0;
-  std::uint64_t open_ms = 0;  // since begin; of a finished one, until its end
-  std::optional<wire::Cause> cause;
+  std::uint32_t yes = 0;
+  std::uint32_t no = 0;
+  std::uint64_t frames_min = 0;  // of the slowest member
+  std::uint64_t open_ms = 0;     // since begin
   auto operator<=>(const RefitStatus&) const = default;
 };
 
 struct FleetStatus {
   FleetId fleet;
   Epoch epoch;
-  Content committed;
-  std::vector<MemberStatus> members;  // by id
-  std::optional<RefitStatus> refit;   // the open one, else the last one of this coordinator process
+  Content committed;                       // version 0: a fresh fleet
+  std::vector<MemberStatus> members;       // by id
+  std::optional<RefitStatus> refit;        // the open one
+  std::optional<wire::RefitOutcome> last;  // the last decided one of this coordinator process
   auto operator<=>(const FleetStatus&) const = default;
 };
 

@@ -352,26 +352,26 @@ MemberStatus read(MessageReader& in, const pb::MemberStatus& from) {
   to.content = in.content(from.has_content(), from.content());
   to.cause = in.optional_cause(from.has_cause(), from.cause());
   to.region = in.text(from.region(), limits::kRegionBytesMax, "region is too long");
-  to.process = ProcessId{from.process()};
-  to.silent_ms = from.silent_ms();
-  to.frames = from.frames();
-  to.bytes = from.bytes();
+  to.ready = from.ready();
+  to.connected = from.connected();
+  to.unconfirmed = from.unconfirmed();
+  to.parent = in.text(from.parent(), limits::kMemberIdBytesMax, "parent is too long");
   return to;
 }
 
 RefitStatus read(MessageReader& in, const pb::RefitStatus& from) {
   RefitStatus to;
   to.id = in.refit(from.has_id(), from.id());
-  to.phase = in.enumerator(from.phase(), RefitPhase::kAborted, "unknown refit phase");
+  to.phase = in.text(from.phase(), limits::kShapeBytesMax, "phase is too long");
   to.base = Version{from.base()};
   to.target = Version{from.target()};
   to.shape = in.text(from.shape(), limits::kShapeBytesMax, "shape is too long");
   to.planned = from.planned();
-  to.prepared = from.prepared();
-  to.applied = from.applied();
   to.lost = from.lost();
+  to.yes = from.yes();
+  to.no = from.no();
+  to.frames_min = from.frames_min();
   to.open_ms = from.open_ms();
-  to.cause = in.optional_cause(from.has_cause(), from.cause());
   return to;
 }
 
@@ -386,6 +386,7 @@ FleetStatus read(MessageReader& in, const pb::FleetStatus& from) {
     to.members.push_back(read(in, from.members(i)));
   }
   if (from.has_refit()) to.refit = read(in, from.refit());
+  if (from.has_last()) to.last = read(in, from.last());
   return to;
 }
 

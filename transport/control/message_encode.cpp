@@ -218,24 +218,24 @@ void put(const MemberStatus& from, pb::MemberStatus* to) {
   put(from.content, to->mutable_content());
   if (from.cause) put(*from.cause, to->mutable_cause());
   to->set_region(clean_text(from.region, limits::kRegionBytesMax));
-  to->set_process(from.process.value);
-  to->set_silent_ms(from.silent_ms);
-  to->set_frames(from.frames);
-  to->set_bytes(from.bytes);
+  to->set_ready(from.ready);
+  to->set_connected(from.connected);
+  to->set_unconfirmed(from.unconfirmed);
+  to->set_parent(clean_text(from.parent, limits::kMemberIdBytesMax));
 }
 
 void put(const RefitStatus& from, pb::RefitStatus* to) {
   put(from.id, to->mutable_id());
-  to->set_phase(static_cast<pb::RefitPhase>(from.phase));
+  to->set_phase(clean_text(from.phase, limits::kShapeBytesMax));
   to->set_base(from.base.value);
   to->set_target(from.target.value);
   to->set_shape(clean_text(from.shape, limits::kShapeBytesMax));
   to->set_planned(from.planned);
-  to->set_prepared(from.prepared);
-  to->set_applied(from.applied);
   to->set_lost(from.lost);
+  to->set_yes(from.yes);
+  to->set_no(from.no);
+  to->set_frames_min(from.frames_min);
   to->set_open_ms(from.open_ms);
-  if (from.cause) put(*from.cause, to->mutable_cause());
 }
 
 // One overload per alternative: a new message type does not compile until it has a place.
@@ -332,6 +332,7 @@ std::string encode(const FleetStatus& status) {
   put(status.committed, out.mutable_committed());
   for (const MemberStatus& member : status.members) put(member, out.add_members());
   if (status.refit) put(*status.refit, out.mutable_refit());
+  if (status.last) put(*status.last, out.mutable_last());
   return out.SerializeAsString();
 }
 
