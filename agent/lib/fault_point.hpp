@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named places where a test ends this process as a crash would, or damages a frame as a faulty
+// encoder would. Without the environment variables each costs one comparison with an empty string.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace weft::agent {
+
+// SIGKILL to this process if WEFT_TEST_KILL_AT is `name`.
+void kill_point(std::string_view name);
+
+// The sequence number of the frame that a test wants damaged (WEFT_TEST_CORRUPT_FRAME).
+std::optional<std::uint32_t> corrupt_frame_point();
+
+}  // namespace weft::agent

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/lib/node_agent.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "agent/lib/fault_point.hpp"
+#include "agent/lib/node_agent_body.hpp"
+#include "agent/lib/random_id.hpp"
+
+namespace weft::agent {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(50);
+
+transport::ControlClientOptions client_options(const AgentConfig& config) {
+  transport::ControlClientOptions options;
+  options.coordinator = config.coordinator;
+  options.tls = config.tls;
+  options.connect_timeout = config.control.connect_timeout;
+  options.heartbeat_interval = config.control.heartbeat_interval;
+  options.lost_after = config.control.lost_after;
+  options.backoff_max = config.control.backoff_max;
+  return options;
+}
+
+transport::RelayOptions relay_options(const AgentConfig& config, const std::string& agent_id,
+                                      ProcessId process) {
+  transport::RelayOptions options;
+  options.member_id = agent_id;
+  options.process = process;
+  options.fabric.provider = config.fabric.provider;
+  options.fabric.interface = config.fabric.interface;
+  options.fabric.address = config.fabric.address;
+  options.fabric.port = config.fabric.port;
+  options.times.heartbeat = config.fabric.heartbeat_interval;
+  options.times.lost = config.fabric.lost_after;
+  return options;
+}
+
+}  // namespace
+
+NodeAgent::NodeAgent(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+NodeAgent::~NodeAgent() = default;
+
+Result<std::unique_ptr<NodeAgent>> NodeAgent::open(const AgentConfig& config, EventSink& events) {
+  auto body = std::make_unique<Body>(config, events);
+  WEFT_TRY_STATUS(body->open());
+  return std::unique_ptr<NodeAgent>(new NodeAgent(std::move(body)));
+}
+
+Status NodeAgent::run() { return body_->run(); }
+void NodeAgent::request_stop() { body_->request_stop(); }
+NodeSnapshot NodeAgent::snapshot() const { return body_->snapshot(); }
+
+NodeAgent::Body::~Body() {
+  if (client_) client_->close();
+  runs_.with([](Runs& runs) {
+    for (auto& [refit, run] : runs) run->cancel();
+  });
+  jobs_.join_all();
+  if (relay_) {
+    if (auto closed = relay_->close(std::chrono::seconds(2)); !closed) {
+      events_.report(Severity::kWarning, "relay_closed_late",
+                     std::vector<EventField>{{"error", closed.error().message()}});
+    }
+  }
+  workers_.reset();  // the last frames go back to the pool
+}
+
+Status NodeAgent::Body::open() {
+  process_ = random_process_id();
+  WEFT_TRY(state_, NodeState::open(config_, events_));
+  transport::SlabOptions slab;
+  slab.slot_count = config_.slots.count;
+  if (config_.fabric.numa_node >= 0) {
+    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
+  }
+  WEFT_TRY(pool_, transport::SlabPool::open(slab, events_));
+  const std::uint32_t threads = config_.resolve_threads != 0
+                                    ? config_.resolve_threads
+                                    : std::max(1U, std::thread::hardware_concurrency());
+  workers_ = std::make_unique<FrameWorkers>(
+      threads, [this](RefitRun& run, const auto& outcome) { resolved(run, outcome); });
+  WEFT_TRY(relay_, transport::Relay::open(relay_options(config_, state_->agent_id(), process_),
+                                          *pool_, *this, events_));
+  apply::AgentOptions options;
+  options.endpoint = {state_->agent_id(), process_, config_.region, relay_->rails()};
+  options.ready_lag_max = config_.ready_max_lag;
+  role_ = std::make_unique<apply::AgentRole>(std::move(options), state_->recovery());
+  snapshot_.with([&](NodeSnapshot& shown) { shown.agent_id = state_->agent_id(); });
+  return ok();
+}
+
+Status NodeAgent::Body::open_client() {
+  client_.reset();
+  WEFT_TRY(client_, transport::ControlClient::open(client_options(config_), *this, events_));
+  return ok();
+}
+
+Status NodeAgent::Body::run() {
+  step(apply::agent::Start{state_->schema().digest()});
+  if (!fatal_) WEFT_TRY_STATUS(open_client());
+  while (!stop_.load() && !fatal_) {
+    mailbox_.run(kTick);
+    step(apply::agent::Tick{});
+  }
+  finish_apply();
+  client_->close();
+  if (fatal_) return *fatal_;
+  return ok();
+}
+
+// An apply under way is finished rather than left to the next start, within the grace time.
+void NodeAgent::Body::finish_apply() {
+  const TimePoint deadline = std::chrono::steady_clock::now() + config_.stop_grace;
+  while (applying_.load() != 0 && !fatal_ && std::chrono::steady_clock::now() < deadline) {
+    mailbox_.run(kTick);
+    step(apply::agent::Tick{});
+  }
+}
+
+NodeSnapshot NodeAgent::Body::snapshot() const {
+  return snapshot_.with([](const NodeSnapshot& shown) { return shown; });
+}
+
+void NodeAgent::Body::post(apply::AgentEvent event) {
+  mailbox_.post([this, event = std::move(event)] { step(event); });
+}
+
+// Actions may complete at once; their events follow in order, never inside a step.
+void NodeAgent::Body::step(const apply::AgentEvent& event) {
+  next_events_.push_back(event);
+  if (stepping_) return;
+  stepping_ = true;
+  while (!next_events_.empty() && !fatal_) {
+    const apply::AgentEvent next = std::move(next_events_.front());
+    next_events_.pop_front();
+    for (apply::AgentAction& action : role_->step(next, std::chrono::steady_clock::now())) {
+      if (!fatal_) std::visit([this](auto& each) { act(each); }, action);
+    }
+  }
+  stepping_ = false;
+}
+
+void NodeAgent::Body::on_connected() {
+  mailbox_.post([this] {
+    session_.value = ++session_count_;
+    snapshot_.with([](NodeSnapshot& shown) { shown.connected = true; });
+    step(apply::agent::SessionOpened{session_});
+  });
+}
+
+void NodeAgent::Body::on_message(wire::CoordinatorMessage message) {
+  mailbox_.post([this, message = std::move(message)] {
+    if (const auto* decision = std::get_if<wire::Decision>(&message);
+        decision != nullptr && decision->verdict == wire::Verdict::kCommit) {
+      kill_point("agent.decision");
+    }
+    step(apply::agent::CoordinatorSaid{session_, message});
+  });
+}
+
+void NodeAgent::Body::on_disconnected(Error reason) {
+  events_.report(Severity::kInfo, "coordinator_disconnected",
+                 std::vector<EventField>{{"error", reason.message()}});
+  mailbox_.post([this] {
+    if (session_.value == 0) return;
+    const apply::SessionId closed = std::exchange(session_, apply::SessionId{});
+    snapshot_.with([](NodeSnapshot& shown) { shown.connected = false; });
+    step(apply::agent::SessionClosed{closed});
+  });
+}
+
+void NodeAgent::Body::on_frame(const RefitId& refit, ProducerIndex, FrameSequence,
+                               SharedSlot frame) {
+  kill_point("agent.first_frame");
+  auto run = find_run(refit);
+  if (run == nullptr || !run->enter()) return;
+  workers_->push({std::move(run), std::move(frame)});
+}
+
+void NodeAgent::Body::on_link_lost(const RefitId& refit, std::string_view member_id,
+                                   const Error& error) {
+  events_.report(Severity::kWarning, "link_lost",
+                 std::vector<EventField>{{"refit", to_string(refit)},
+                                         {"peer", std::string(member_id)},
+                                         {"error", error.message()}});
+  post(apply::agent::LinkLost{refit, std::string(member_id)});
+}
+
+void NodeAgent::Body::on_fault(const RefitId& refit, std::string_view member_id,
+                               const Error& error) {
+  events_.report(Severity::kWarning, "frame_refused",
+                 std::vector<EventField>{{"refit", to_string(refit)},
+                                         {"peer", std::string(member_id)},
+                                         {"error", error.message()}});
+  if (error.code == ErrorCode::kPayloadConflict) post(apply::agent::RefitFailed{refit, error});
+}
+
+std::shared_ptr<RefitRun> NodeAgent::Body::find_run(const RefitId& refit) const {
+  return runs_.with([&](const Runs& runs) {
+    const auto found = runs.find(refit);
+    return found == runs.end() ? nullptr : found->second;
+  });
+}
+
+std::shared_ptr<RefitRun> NodeAgent::Body::take_run(const RefitId& refit) {
+  return runs_.with([&](Runs& runs) {
+    const auto found = runs.find(refit);
+    if (found == runs.end()) return std::shared_ptr<RefitRun>();
+    auto run = std::move(found->second);
+    runs.erase(found);
+    return run;
+  });
+}
+
+void NodeAgent::Body::act(apply::agent::Send& action) {
+  if (action.session != session_ || session_.value == 0) return;
+  // A full or closed session ends with on_disconnected; what was to be said is said again then.
+  if (auto sent = client_->send(action.message); !sent) {
+    events_.report(Severity::kDebug, "message_dropped",
+                   std::vector<EventField>{{"error", sent.error().message()}});
+  }
+}
+
+void NodeAgent::Body::act(apply::agent::CloseSession& action) {
+  if (action.session != session_ || session_.value == 0) return;
+  events_.report(Severity::kWarning, "session_closed",
+                 std::vector<EventField>{{"error", action.reason.message()}});
+  const apply::SessionId closed = std::exchange(session_, apply::SessionId{});
+  next_events_.push_back(apply::agent::SessionClosed{closed});
+  if (auto opened = open_client(); !opened) fatal_ = opened.error();
+}
+
+void NodeAgent::Body::act(apply::agent::AppendRecord& action) {
+  if (auto appended = state_->append(action.record); appended) {
+    next_events_.push_back(apply::agent::LogSynced{action.token});
+  } else {
+    next_events_.push_back(apply::agent::LogFailed{action.token, appended.error()});
+  }
+}
+
+void NodeAgent::Body::act(apply::agent::RetireRefit& action) {
+  relay_->leave(action.refit);
+  if (auto run = take_run(action.refit); run != nullptr) {
+    run->cancel();
+    run->wait_idle();
+  }
+  state_->retain(action.refit);
+}
+
+// Agents are planned only when they are clean at the base, so every refit resolves at once.
+void NodeAgent::Body::act(apply::agent::StartResolve&) {}
+
+void NodeAgent::Body::act(apply::agent::UpdatePlan& action) {
+  events_.report(Severity::kWarning, "plan_update_ignored",
+                 std::vector<EventField>{{"refit", to_string(action.plan.refit)}});
+}
+
+void NodeAgent::Body::act(apply::agent::CallAfterApply& action) {
+  next_events_.push_back(apply::agent::HookDone{action.refit, ok()});
+}
+
+void NodeAgent::Body::act(apply::agent::Probe& action) {
+  next_events_.push_back(apply::agent::Probed{state_->probe(action.cause)});
+}
+
+void NodeAgent::Body::act(apply::agent::ShowState& action) {
+  snapshot_.with([&](NodeSnapshot& shown) {
+    shown.state = action.state;
+    shown.cause = action.cause;
+    shown.content = action.content;
+    shown.committed = action.committed;
+    shown.ready = action.ready;
+  });
+  if (applying_.load() != 0) return;  // the apply itself keeps the page
+  const auto phase = action.ready ? apply::ReadPhase::kReady : apply::ReadPhase::kNotReady;
+  if (auto written = state_->page().write(phase, action.content); !written) {
+    events_.report(Severity::kError, "state_page_failed",
+                   std::vector<EventField>{{"error", written.error().message()}});
+  }
+}
+
+void NodeAgent::Body::act(apply::agent::Note& action) {
+  events_.report(action.severity, action.name, std::vector<EventField>{{"detail", action.detail}});
+}
+
+void NodeAgent::Body::act(apply::agent::Stop& action) { fatal_ = action.error; }
+
+}  // namespace weft::agent

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The actions of one refit that take time: open, prove, apply, forget.
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "agent/lib/fault_point.hpp"
+#include "agent/lib/node_agent_body.hpp"
+#include "apply/patch/patcher.hpp"
+#include "apply/read/writer_turn.hpp"
+
+namespace weft::agent {
+namespace {
+
+std::optional<NodeIndex> find_self(const wire::Plan& plan, const std::string& member_id,
+                                   ProcessId process) {
+  for (std::uint32_t i = plan.producer_count; i < plan.nodes.size(); ++i) {
+    if (plan.nodes[i].member_id == member_id && plan.nodes[i].process == process) {
+      return NodeIndex{i};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void NodeAgent::Body::act(apply::agent::ComputeTable& action) {
+  const Digest lattice = action.lattice;
+  jobs_.start([this, lattice] {
+    if (!lattice.is_zero() && lattice != state_->lattice().digest()) {
+      post(apply::agent::TableFailed{
+          failure(ErrorCode::kUnsupported, Stage::kRecover,
+                  "lattice " + to_hex(lattice) + " is not the default lattice of these files")});
+      return;
+    }
+    auto table = state_->compute_table(std::max(1U, std::thread::hardware_concurrency()));
+    Status adopted = table ? state_->adopt_table(*table) : Status(table.error());
+    if (!adopted) {
+      post(apply::agent::TableFailed{adopted.error()});
+      return;
+    }
+    post(apply::agent::TableComputed{state_->lattice().digest(), (*table)->root(state_->lattice()),
+                                     state_->boot(), state_->stamps()});
+  });
+}
+
+void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
+  state_->make_room();
+  auto plan = std::make_shared<const wire::Plan>(std::move(action.plan));
+  auto run = std::make_shared<RefitRun>(plan->refit);
+  run->enter();
+  runs_.with([&](Runs& runs) { runs[plan->refit] = run; });
+  const bool resolve = action.resolve;
+  jobs_.start([this, plan, run, resolve] {
+    const Status opened =
+        resolve
+            ? open_refit(*run, *plan)
+            : Status(failure(ErrorCode::kBusy, Stage::kResolve, "the base is still being applied"));
+    run->leave();
+    if (opened) {
+      post(apply::agent::RefitOpened{plan->refit});
+    } else {
+      post(apply::agent::RefitFailed{plan->refit, opened.error()});
+    }
+  });
+}
+
+Status NodeAgent::Body::open_refit(RefitRun& run, const wire::Plan& plan) {
+  const auto self = find_self(plan, state_->agent_id(), process_);
+  if (!self) {
+    return failure(ErrorCode::kProtocol, Stage::kRelay, "the plan has no place for this process");
+  }
+  if (plan.schema != state_->schema().digest()) {
+    return failure(ErrorCode::kSchemaChanged, Stage::kResolve,
+                   "the plan's schema " + to_hex(plan.schema) + " is not that of these files, " +
+                       to_hex(state_->schema().digest()));
+  }
+  TablePointer table = state_->table();
+  if (table == nullptr || plan.base.lattice != state_->lattice().digest()) {
+    return failure(ErrorCode::kBaseMismatch, Stage::kResolve,
+                   "no digest table under the plan's lattice " + to_hex(plan.base.lattice));
+  }
+  apply::ResolverBase base;
+  base.fleet = plan.fleet;
+  base.refit = plan.refit;
+  base.base = plan.base;
+  base.lattice = &state_->lattice();
+  base.checkpoint = &state_->checkpoint();
+  base.table = table.get();
+  WEFT_TRY(auto resolver, apply::Resolver::open(base, state_->storage(), false));
+  run.set_resolver(std::move(resolver), std::move(table));
+  return relay_->enter(plan, *self);
+}
+
+// On a worker thread.
+void NodeAgent::Body::resolved(RefitRun& run, const Result<apply::Accepted>& outcome) {
+  if (!outcome) {
+    if (!run.cancelled()) post(apply::agent::RefitFailed{run.refit(), outcome.error()});
+    return;
+  }
+  const apply::ResolveProgress progress = run.resolver().progress();
+  post(apply::agent::RefitProgressed{run.refit(), progress.frames, progress.wire_bytes});
+}
+
+void NodeAgent::Body::act(apply::agent::Prove& action) {
+  const RefitId refit = action.manifest.refit;
+  auto run = find_run(refit);
+  if (run == nullptr || !run->has_resolver()) {
+    next_events_.push_back(apply::agent::ProveFailed{
+        refit, failure(ErrorCode::kInternal, Stage::kPrepare, "the refit is not open")});
+    return;
+  }
+  auto manifest = std::make_shared<const wire::Manifest>(std::move(action.manifest));
+  const TimePoint deadline = action.deadline;
+  jobs_.start([this, run, manifest, deadline] {
+    if (auto proved = prove(*run, *manifest, deadline); proved) {
+      kill_point("agent.before_vote");
+      post(apply::agent::Proved{run->refit()});
+    } else {
+      post(apply::agent::ProveFailed{run->refit(), proved.error()});
+    }
+  });
+}
+
+Status NodeAgent::Body::prove(RefitRun& run, const wire::Manifest& manifest, TimePoint deadline) {
+  WEFT_TRY_STATUS(run.wait_complete(manifest, deadline));
+  if (!run.enter()) {
+    return failure(ErrorCode::kBusy, Stage::kPrepare, to_string(run.refit()) + " has ended");
+  }
+  Status proved = run.resolver().prove(manifest);
+  run.leave();
+  return proved;
+}
+
+void NodeAgent::Body::act(apply::agent::ApplyJournal& action) {
+  ++applying_;
+  const RefitId refit = action.refit;
+  const Content target = action.target;
+  const bool check_written = action.check_written;
+  jobs_.start([this, refit, target, check_written] {
+    bool untouched = true;
+    const Status applied = apply_refit(refit, target, check_written, untouched);
+    mailbox_.post([this, refit, applied, untouched] {
+      --applying_;
+      if (applied) {
+        step(apply::agent::Applied{refit, state_->boot(), state_->stamps()});
+      } else {
+        step(apply::agent::ApplyFailed{refit, applied.error(), untouched});
+      }
+    });
+  });
+}
+
+Status NodeAgent::Body::apply_refit(const RefitId& refit, const Content& target, bool check_written,
+                                    bool& untouched) {
+  apply::CheckpointDir& checkpoint = state_->checkpoint();
+  WEFT_TRY(auto journal, apply::JournalReader::open(state_->journals(), refit, state_->schema()));
+  WEFT_TRY(auto table, journal->table(state_->lattice()));
+  WEFT_TRY_STATUS(checkpoint.open_for_writing());
+  WEFT_TRY(auto turn, apply::WriterTurn::acquire(checkpoint.store(), state_->page(),
+                                                 config_.apply_lock_timeout));
+  WEFT_TRY_STATUS(turn->begin());
+  untouched = false;
+  apply::PatchOptions options;
+  options.block_bytes = config_.apply_block_bytes;
+  options.threads = std::max(1U, std::thread::hardware_concurrency());
+  options.on_progress = [](std::uint64_t, std::uint64_t) { kill_point("agent.applying"); };
+  WEFT_TRY(const apply::PatchStats stats, apply::apply_journal(*journal, checkpoint, options));
+  WEFT_TRY_STATUS(checkpoint.refresh_identity());
+  if (check_written) {
+    WEFT_TRY(auto now, state_->compute_table(options.threads));
+    if (now->root(state_->lattice()) != target.root) {
+      return failure(ErrorCode::kNeedsReseed, Stage::kRecover,
+                     "after the journal the files are " + to_hex(now->root(state_->lattice())) +
+                         ", not " + to_hex(target.root) + ": bytes outside it were lost");
+    }
+  }
+  WEFT_TRY_STATUS(
+      state_->adopt_table(std::make_shared<const codec::DigestTable>(std::move(table))));
+  WEFT_TRY_STATUS(turn->finish(target));
+  events_.count("written_bytes", stats.written_bytes);
+  return checkpoint.sync();
+}
+
+void NodeAgent::Body::act(apply::agent::ForgetRefit& action) {
+  const RefitId refit = action.refit;
+  relay_->leave(refit);
+  auto run = take_run(refit);
+  if (run != nullptr) run->cancel();
+  jobs_.start([this, run, refit] {
+    if (run != nullptr) {
+      run->wait_idle();
+      relay_->leave(refit);  // an opening that was under way may have entered since
+    }
+    const Status forgotten =
+        run != nullptr && run->has_resolver() ? run->resolver().forget() : state_->forget(refit);
+    if (!forgotten) {
+      events_.report(Severity::kWarning, "refit_not_deleted",
+                     std::vector<EventField>{{"refit", to_string(refit)},
+                                             {"error", forgotten.error().message()}});
+    }
+    post(apply::agent::RefitForgotten{refit});
+  });
+}
+
+}  // namespace weft::agent

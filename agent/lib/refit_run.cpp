@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/lib/refit_run.hpp"
+
+#include <utility>
+
+namespace weft::agent {
+namespace {
+
+constexpr Duration kWakeUp = std::chrono::milliseconds(100);
+
+}  // namespace
+
+bool RefitRun::enter() {
+  return activity_.with([](Activity& activity) {
+    if (activity.cancelled) return false;
+    ++activity.at_work;
+    return true;
+  });
+}
+
+void RefitRun::leave() {
+  activity_.update([](Activity& activity) {
+    --activity.at_work;
+    ++activity.finished;
+  });
+}
+
+void RefitRun::cancel() {
+  activity_.update([](Activity& activity) { activity.cancelled = true; });
+}
+
+bool RefitRun::cancelled() const {
+  return activity_.with([](const Activity& activity) { return activity.cancelled; });
+}
+
+void RefitRun::wait_idle() {
+  // Bounded: a worker holds a run for one frame at a time.
+  bool idle = false;
+  while (!idle) {
+    idle = activity_.wait_for(
+        kWakeUp, [](const Activity& activity) { return activity.at_work == 0; },
+        [](const Activity&, bool was_idle) { return was_idle; });
+  }
+}
+
+Status RefitRun::wait_complete(const wire::Manifest& manifest, TimePoint deadline) {
+  std::uint64_t seen = ~std::uint64_t{0};
+  while (true) {
+    const auto missing = resolver_->missing(manifest, 1);
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const bool idle = activity_.with([&](Activity& activity) {
+      seen = activity.finished;
+      return activity.at_work == 0;
+    });
+    if (cancelled()) {
+      return failure(ErrorCode::kBusy, Stage::kPrepare, to_string(refit_) + " has ended");
+    }
+    if (missing.empty() && idle) return ok();
+    if (left <= Duration::zero()) {
+      return failure(ErrorCode::kTimeout, Stage::kPrepare,
+                     missing.empty()
+                         ? "frames are still being resolved at prepare_timeout"
+                         : "frame " + std::to_string(missing.front().sequence.value) +
+                               " of producer " + std::to_string(missing.front().producer.value) +
+                               " is missing at prepare_timeout");
+    }
+    activity_.wait_for(
+        std::min<Duration>(left, kWakeUp),
+        [&](const Activity& activity) { return activity.finished != seen || activity.cancelled; },
+        [](const Activity&, bool) {});
+  }
+}
+
+FrameWorkers::FrameWorkers(std::uint32_t thread_count, Done done) : done_(std::move(done)) {
+  for (std::uint32_t i = 0; i < thread_count; ++i) threads_.emplace_back([this] { run_worker(); });
+}
+
+FrameWorkers::~FrameWorkers() {
+  queue_.update([](Queue& queue) { queue.closed = true; });
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void FrameWorkers::push(Work work) {
+  queue_.update([&](Queue& queue) { queue.works.push_back(std::move(work)); });
+}
+
+void FrameWorkers::run_worker() {
+  apply::ResolveScratch scratch;
+  while (true) {
+    Work work;
+    const bool closed = queue_.wait_for(
+        kWakeUp, [](const Queue& queue) { return queue.closed || !queue.works.empty(); },
+        [&](Queue& queue, bool) {
+          if (queue.works.empty()) return queue.closed;
+          work = std::move(queue.works.front());
+          queue.works.pop_front();
+          return false;
+        });
+    if (closed) return;
+    if (work.run == nullptr) continue;
+    if (!work.run->cancelled()) {
+      done_(*work.run, work.run->resolver().accept(work.frame.frame(), scratch));
+    }
+    work.frame.drop();
+    work.run->leave();
+  }
+}
+
+}  // namespace weft::agent

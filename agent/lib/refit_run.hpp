@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// One open refit at an agent: its resolver, and who is still at work on it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/lib/node_state.hpp"
+#include "apply/journal/resolver.hpp"
+#include "weft/base/clock.hpp"
+#include "weft/base/guarded.hpp"
+#include "weft/base/lease.hpp"
+#include "weft/base/result.hpp"
+
+namespace weft::agent {
+
+// RefitRun counts who is at work on a refit (opening it, resolving a frame, proving it), so that
+// Prove starts when every frame is done and Forget when nobody is at work any more.
+// Threads: any; the resolver is set once, before the refit's trees are entered.
+class RefitRun {
+ public:
+  explicit RefitRun(RefitId refit) : refit_(refit) {}
+
+  const RefitId& refit() const { return refit_; }
+  void set_resolver(std::unique_ptr<apply::Resolver> resolver, TablePointer base_table) {
+    base_table_ = std::move(base_table);
+    resolver_ = std::move(resolver);
+  }
+  bool has_resolver() const { return resolver_ != nullptr; }
+  apply::Resolver& resolver() { return *resolver_; }
+
+  // False when the run has ended: the work is not wanted.
+  bool enter();
+  void leave();
+  // From now on nobody enters and every wait ends.
+  void cancel();
+  bool cancelled() const;
+  // Until nobody is at work; after cancel() that takes one frame's time.
+  void wait_idle();
+  // Until every frame of the manifest is resolved. Errors: kTimeout (names what is missing),
+  // kBusy (cancelled).
+  Status wait_complete(const wire::Manifest& manifest, TimePoint deadline);
+
+ private:
+  struct Activity {
+    std::uint32_t at_work = 0;
+    std::uint64_t finished = 0;
+    bool cancelled = false;
+  };
+
+  const RefitId refit_;
+  TablePointer base_table_;  // outlives the resolver, which reads it
+  std::unique_ptr<apply::Resolver> resolver_;
+  mutable Guarded<Activity> activity_;
+};
+
+// FrameWorkers resolves frames on a few threads, each with a scratch of its own.
+// Threads: any for push; the callback runs on the workers.
+// Limits:  the queue is bounded by the slots that the frames hold.
+class FrameWorkers {
+ public:
+  struct Work {
+    std::shared_ptr<RefitRun> run;
+    SharedSlot frame;
+  };
+  using Done = std::function<void(RefitRun& run, const Result<apply::Accepted>& outcome)>;
+
+  FrameWorkers(std::uint32_t thread_count, Done done);
+  ~FrameWorkers();
+  void push(Work work);
+
+ private:
+  struct Queue {
+    std::deque<Work> works;
+    bool closed = false;
+  };
+  void run_worker();
+
+  Done done_;
+  Guarded<Queue> queue_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace weft::agent
