@@ -52,6 +52,8 @@ class FleetObserver final : public RelayObserver {
   std::vector<const std::byte*> addresses;
   std::vector<Lost> lost;
   std::vector<Lost> faults;
+  void on_rails_changed() override { ++rails_changed; }
+  int rails_changed = 0;
   bool hold = false;
   std::vector<SharedSlot> held;
 };
@@ -63,6 +65,7 @@ struct FleetOptions {
   std::uint32_t agents = 3;
   std::uint32_t slots = 32;
   std::uint32_t slots_per_link = 4;
+  bool recycle = false;
 };
 
 // Threads: one at a time.
@@ -204,6 +207,8 @@ class RelayFleet {
     return static_cast<std::uint32_t>(counters.frames_posted - counters.frames_completed);
   }
 
+  void restart_sequences() { next_.clear(); }
+
   void kill(std::uint32_t node, bool errors_reported = true) {
     network_.kill(*nodes_[node].fabric, errors_reported);
     nodes_[node].dead = true;
@@ -232,8 +237,11 @@ class RelayFleet {
     relay.member_id = node.name;
     relay.process = ProcessId{1000 + index};
     relay.slots_per_link = options_.slots_per_link;
-    auto core =
-        RelayCore::open(relay, std::move(fabric), {*node.pool, *node.observer, events_, clock_});
+    RelayCore::Environment environment{*node.pool, *node.observer, events_, clock_};
+    if (options_.recycle) {
+      environment.reopen = [this] { return Result<std::unique_ptr<Fabric>>(network_.open()); };
+    }
+    auto core = RelayCore::open(relay, std::move(fabric), environment);
     EXPECT_TRUE(core) << (core ? "" : core.error().message());
     node.core = std::move(*core);
     nodes_.push_back(std::move(node));

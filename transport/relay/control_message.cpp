@@ -18,6 +18,10 @@ constexpr std::size_t kOfferBytes = 60;
 constexpr std::uint32_t kRejectedBit = 0x80;
 static_assert(kHeaderBytes + kOfferBytes + 4 * kSlotsPerLinkMax <= kControlBytesMax);
 
+bool has_offer(ControlKind kind) {
+  return kind == ControlKind::kHello || kind == ControlKind::kClose;
+}
+
 // Writes into a fixed buffer whose size the constants above guarantee.
 // Threads: one at a time.
 class FixedWriter {
@@ -90,7 +94,7 @@ std::span<const std::byte> encode_control(const ControlMessage& message, Control
   out.write(message.number);
   out.write(std::uint32_t{0});
   out.write(std::uint64_t{0});
-  if (message.kind == ControlKind::kHello) write_offer(out, message.offer);
+  if (has_offer(message.kind)) write_offer(out, message.offer);
   for (std::uint32_t i = 0; i < message.slot_count; ++i) {
     const SlotWord& word = message.slots[i];
     out.write(((word.generation & kGenerationMask) << 8) |
@@ -118,7 +122,7 @@ Result<ControlMessage> decode_control(std::span<const std::byte> bytes) {
   message.number = in.read<std::uint32_t>();
   in.read<std::uint32_t>();
   const auto expected_checksum = in.read<std::uint64_t>();
-  const std::size_t offer_bytes = message.kind == ControlKind::kHello ? kOfferBytes : 0;
+  const std::size_t offer_bytes = has_offer(message.kind) ? kOfferBytes : 0;
   if (!known || kind < 1 || kind > 5 || message.slot_count > kSlotsPerLinkMax ||
       bytes.size() != kHeaderBytes + offer_bytes + 4 * message.slot_count ||
       checksum(bytes) != expected_checksum) {

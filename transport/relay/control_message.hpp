@@ -65,7 +65,7 @@ enum class ControlKind : std::uint8_t {
   kHello = 1,    // child: this is my range; also a grant table
   kGrants = 2,   // child: the grant table, heartbeat
   kWritten = 3,  // parent: the write table, heartbeat, answer to hello
-  kClose = 4,    // child: write no more
+  kClose = 4,    // child: write no more; repeats the offer, for a parent that missed the hello
   kClosed = 5,   // parent: nothing will be written any more; final write table
 };
 
@@ -88,7 +88,7 @@ struct ControlMessage {
   std::uint32_t number = 0;  // per link and direction; lower ones are stale
   std::uint32_t slot_count = 0;
   std::array<SlotWord, kSlotsPerLinkMax> slots{};
-  LinkOffer offer;  // of kHello
+  LinkOffer offer;  // of kHello and kClose
 };
 
 inline constexpr std::size_t kControlBytesMax = 512;

@@ -10,7 +10,8 @@ DownstreamLink::DownstreamLink(const Place& place, std::size_t queue_capacity)
     : place_(place), queue_(queue_capacity) {}
 
 bool DownstreamLink::accept(const ControlMessage& hello, TimePoint now) {
-  if (phase != LinkPhase::kConnecting) return hello.link == link_;
+  const bool late = phase == LinkPhase::kClosing && link_ == 0;
+  if (phase != LinkPhase::kConnecting && !late) return hello.link == link_;
   const LinkOffer& offer = hello.offer;
   const bool fits = hello.slot_count >= 1 && offer.slot_bytes > limits::kHeaderPageBytes &&
                     offer.first_slot + hello.slot_count <= 4096;
@@ -18,7 +19,7 @@ bool DownstreamLink::accept(const ControlMessage& hello, TimePoint now) {
   offer_ = offer;
   link_ = hello.link;
   slot_count_ = hello.slot_count;
-  phase = LinkPhase::kOpen;
+  if (!late) phase = LinkPhase::kOpen;
   next_message = now;
   last_progress = now;
   table_owed = true;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -42,6 +43,19 @@ void sleep_for(Duration time) {
   nanosleep(&pause, nullptr);
 }
 
+// The rail's address; changes when a provider cannot open it again at the same one.
+using RailAddressBytes = Guarded<std::vector<std::byte>>;
+
+// The port at the end of "fi_sockaddr_in://127.0.0.1:4711", 0 if there is none.
+std::uint16_t port_of(const std::string& address) {
+  std::uint16_t port = 0;
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return 0;
+  const char* const end = address.data() + address.size();
+  const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
+  return error == std::errc{} && stop == end ? port : std::uint16_t{0};
+}
+
 // The result of a call that the progress thread carries out.
 // Threads: any.
 template <typename T>
@@ -58,14 +72,15 @@ struct Answer {
 // Threads: any, except run() and what it calls.
 class Relay::Body {
  public:
-  Body(RelayOptions options, SlabPool& pool, std::unique_ptr<RelayCore> core, EventSink& events)
+  Body(RelayOptions options, SlabPool& pool, std::unique_ptr<RelayCore> core, EventSink& events,
+       std::shared_ptr<RailAddressBytes> address)
       : options_(std::move(options)),
         pool_(pool),
         core_(std::move(core)),
         events_(events),
         process_(core_->process()),
         facts_(core_->fabric().facts()),
-        address_(core_->fabric().local_address()),
+        address_(std::move(address)),
         injected_(pool.slot_count()) {}
 
   Status start() {
@@ -81,7 +96,9 @@ class Relay::Body {
   ProcessId process() const { return process_; }
   const FabricFacts& facts() const { return facts_; }
   std::vector<wire::RailAddress> rails() const {
-    return {wire::RailAddress{facts_.provider, facts_.protocol, address_}};
+    return address_->with([&](const std::vector<std::byte>& address) {
+      return std::vector{wire::RailAddress{facts_.provider, facts_.protocol, address}};
+    });
   }
 
   Status enter(const wire::Plan& plan, NodeIndex self) {
@@ -258,7 +275,7 @@ class Relay::Body {
   EventSink& events_;
   ProcessId process_;
   FabricFacts facts_;
-  std::vector<std::byte> address_;
+  std::shared_ptr<RailAddressBytes> address_;
   HandoverQueue<InjectedFrame> injected_;
   Guarded<Calls> calls_;
   std::atomic<bool> calls_waiting_{false};
@@ -277,15 +294,37 @@ Result<std::unique_ptr<Relay>> Relay::open(RelayOptions options, SlabPool& pool,
   options.fabric.pinned_bytes = 2 * pool.memory().size();
   options.fabric.doorbells_max = pool.slot_count();
   WEFT_TRY(auto fabric, open_fabric(options.fabric, events));
-  return open_on(std::move(fabric), std::move(options), pool, observer, events);
+  // Opened again with the provider that was chosen, at the port it has: peers keep their plans.
+  FabricOptions again = options.fabric;
+  again.provider = fabric->facts().provider;
+  again.port = port_of(fabric->facts().address);
+  const auto reopen = [again, &events] { return open_fabric(again, events); };
+  return open_with(std::move(fabric), std::move(options), {pool, observer, events, reopen});
 }
 
 Result<std::unique_ptr<Relay>> Relay::open_on(std::unique_ptr<Fabric> fabric, RelayOptions options,
                                               SlabPool& pool, RelayObserver& observer,
                                               EventSink& events) {
+  return open_with(std::move(fabric), std::move(options), {pool, observer, events, {}});
+}
+
+Result<std::unique_ptr<Relay>> Relay::open_with(std::unique_ptr<Fabric> fabric,
+                                                RelayOptions options, const Borrowed& borrowed) {
   static const MonotonicClock clock;
-  WEFT_TRY(auto core, RelayCore::open(options, std::move(fabric), {pool, observer, events, clock}));
-  auto body = std::make_unique<Body>(std::move(options), pool, std::move(core), events);
+  auto address = std::make_shared<RailAddressBytes>(fabric->local_address());
+  RelayCore::Environment environment{borrowed.pool, borrowed.observer, borrowed.events, clock};
+  if (borrowed.reopen) {
+    environment.reopen = [reopen = borrowed.reopen, address] {
+      auto reopened = reopen();
+      if (reopened) {
+        address->with([&](std::vector<std::byte>& kept) { kept = (*reopened)->local_address(); });
+      }
+      return reopened;
+    };
+  }
+  WEFT_TRY(auto core, RelayCore::open(options, std::move(fabric), environment));
+  auto body = std::make_unique<Body>(std::move(options), borrowed.pool, std::move(core),
+                                     borrowed.events, std::move(address));
   WEFT_TRY_STATUS(body->start());
   return std::unique_ptr<Relay>(new Relay(std::move(body)));
 }

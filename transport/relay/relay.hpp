@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,8 @@ class RelayObserver {
   // A frame was refused (kCorruptPayload, kProtocol, kPayloadConflict); the peer that sent it is
   // named. Corrupt frames are asked for again; the link stays.
   virtual void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) = 0;
+  // The rail was opened again at another address: Relay::rails() must be announced anew.
+  virtual void on_rails_changed() {}
 };
 
 // Relay owns one rail and its progress thread.
@@ -66,7 +69,7 @@ class Relay {
   // Errors: kConfig (provider, interface or address not there; names what is), kResourceLimit.
   static Result<std::unique_ptr<Relay>> open(RelayOptions options, SlabPool& pool,
                                              RelayObserver& observer, EventSink& events);
-  // On a rail that is open already.
+  // On a rail that is open already; it is never opened again.
   static Result<std::unique_ptr<Relay>> open_on(std::unique_ptr<Fabric> fabric,
                                                 RelayOptions options, SlabPool& pool,
                                                 RelayObserver& observer, EventSink& events);
@@ -97,6 +100,14 @@ class Relay {
 
  private:
   class Body;
+  struct Borrowed {
+    SlabPool& pool;
+    RelayObserver& observer;
+    EventSink& events;
+    std::function<Result<std::unique_ptr<Fabric>>()> reopen;
+  };
+  static Result<std::unique_ptr<Relay>> open_with(std::unique_ptr<Fabric> fabric,
+                                                  RelayOptions options, const Borrowed& borrowed);
   explicit Relay(std::unique_ptr<Body> body);
   std::unique_ptr<Body> body_;
 };

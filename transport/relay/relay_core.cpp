@@ -2,11 +2,14 @@
 #include "transport/relay/relay_core.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include <sys/random.h>
 
 namespace weft::transport {
 namespace {
+
+constexpr Duration kReopenInterval = std::chrono::seconds(1);
 
 ProcessId draw_process() {
   ProcessId process;
@@ -28,6 +31,8 @@ RelayCore::RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric
       observer_(environment.observer),
       events_(environment.events),
       clock_(environment.clock),
+      environment_reopen_(environment.reopen),
+      address_(fabric_->local_address()),
       process_(options.process.value == 0 ? draw_process() : options.process),
       now_(environment.clock.now()),
       next_scan_(now_),
@@ -88,6 +93,7 @@ bool RelayCore::turn() {
   busy |= pump();
   busy |= send_control_due();
   if (now_ >= next_scan_) scan();
+  if (now_ >= next_reopen_ && wants_recycling()) recycle();
   return busy;
 }
 
@@ -123,9 +129,9 @@ void RelayCore::leave(const RefitId& refit) {
   for (const auto& link : open->downstream) {
     if (link->phase == LinkPhase::kEnded) continue;
     link->drop_all();
-    const bool connected = link->phase == LinkPhase::kOpen;
+    // A child that is still to connect is told as well, or it would wait for writes.
     link->phase = LinkPhase::kClosing;
-    link->deadline = now_ + (connected ? options_.times.settle : Duration{0});
+    link->deadline = now_ + options_.times.settle;
     link->next_message = now_;
   }
 }
@@ -136,6 +142,7 @@ void RelayCore::leave_all() {
 
 void RelayCore::close() {
   if (fabric_ == nullptr) return;
+  now_ = clock_.now();
   fabric_->close();
   for (const auto& refit : refits_) {
     for (const auto& link : refit->downstream) link->drop_all();
@@ -149,19 +156,61 @@ void RelayCore::close() {
     }
   }
   refits_.clear();
-  // The endpoint is gone: nothing can be written any more, so that quarantine ends too.
+  end_quarantine();
+  flush_counters();
+  fabric_.reset();
+}
+
+// The endpoint is closed: nothing can be written or completed any more.
+void RelayCore::end_quarantine() {
   for (std::uint32_t slot = 0; slot < quarantine_.size(); ++slot) {
     if (quarantine_[slot] != 0) pool_.release(slot, false);
     quarantine_[slot] = 0;
   }
   quarantined_ = 0;
-  for (WriteUnderWay& write : writes_) {
+  idle_writes_.clear();
+  for (std::uint32_t i = 0; i < writes_.size(); ++i) {
+    WriteUnderWay& write = writes_[i];
     counters_.frames_abandoned += write.busy ? 1 : 0;
-    write = {};
+    const std::uint32_t round = write.round;
+    write = WriteUnderWay{};
+    write.round = round;
+    idle_writes_.push_back(i);
   }
-  flush_counters();
   peers_.clear();
-  fabric_.reset();
+}
+
+bool RelayCore::wants_recycling() const {
+  if (!refits_.empty() || !environment_reopen_) return false;
+  const std::size_t stuck = writes_.size() - idle_writes_.size();
+  return recycling_ || (quarantined_ + stuck) * 4 > pool_.slot_count();
+}
+
+// A closed endpoint is the only event after which stuck memory is ours again.
+void RelayCore::recycle() {
+  if (!recycling_) {
+    const EventField fields[] = {{"quarantined", std::to_string(quarantined_)},
+                                 {"slots", std::to_string(pool_.slot_count())}};
+    events_.report(Severity::kWarning, "rail_recycled", fields);
+    fabric_->close();
+    end_quarantine();
+    recycling_ = true;
+  }
+  next_reopen_ = now_ + kReopenInterval;
+  auto fabric = environment_reopen_();
+  if (fabric) {
+    const std::vector<std::byte> old_address = address_;
+    fabric_ = std::move(*fabric);
+    fabric_->adopt_thread();
+    address_ = fabric_->local_address();
+    const Status registered = register_slab();
+    recycling_ = !registered;
+    if (registered && address_ != old_address) observer_.on_rails_changed();
+    if (registered) return;
+  }
+  const std::string why = fabric ? "registration failed" : fabric.error().message();
+  const EventField fields[] = {{"error", why}};
+  events_.report(Severity::kError, "rail_not_reopened", fields);
 }
 
 }  // namespace weft::transport

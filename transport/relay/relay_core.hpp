@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +71,8 @@ class RelayCore {
     RelayObserver& observer;
     EventSink& events;
     const Clock& clock;
+    // Opens the rail again, at the same address if the provider can; none: never recycled.
+    std::function<Result<std::unique_ptr<Fabric>>()> reopen = {};
   };
   // Registers the slab. Errors: kResourceLimit.
   static Result<std::unique_ptr<RelayCore>> open(const RelayOptions& options,
@@ -122,6 +125,9 @@ class RelayCore {
   RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric,
             const Environment& environment);
   Status register_slab();
+  void end_quarantine();
+  bool wants_recycling() const;
+  void recycle();
 
   // relay_core_enter.cpp
   Status check_plan(const wire::Plan& plan, NodeIndex self) const;
@@ -189,6 +195,10 @@ class RelayCore {
   RelayObserver& observer_;
   EventSink& events_;
   const Clock& clock_;
+  std::function<Result<std::unique_ptr<Fabric>>()> environment_reopen_;
+  std::vector<std::byte> address_;
+  bool recycling_ = false;  // the rail is closed and could not be opened again yet
+  TimePoint next_reopen_;
   ThreadOwner owner_;
   ProcessId process_;
   MemoryHandle slab_memory_;

@@ -15,8 +15,8 @@ Error bad_plan(const wire::Plan& plan, const std::string& what) {
 }
 
 std::uint64_t draw_link() {
-  std::uint64_t link = 0;
-  static_cast<void>(getrandom(&link, sizeof(link), 0));
+  std::uint64_t link = 0;  // 0: no link
+  while (link == 0) static_cast<void>(getrandom(&link, sizeof(link), 0));
   return link;
 }
 
@@ -56,6 +56,9 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   now_ = clock_.now();
   if (find(plan.refit) != nullptr) return ok();
   WEFT_TRY_STATUS(check_plan(plan, self));
+  if (recycling_) {
+    return failure(ErrorCode::kBusy, Stage::kRelay, "the rail is being opened again");
+  }
   if (refits_.size() >= kOpenRefitsMax) {
     return failure(ErrorCode::kBusy, Stage::kRelay,
                    std::to_string(refits_.size()) + " refits are open at this relay already");

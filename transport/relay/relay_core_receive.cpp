@@ -174,9 +174,10 @@ void RelayCore::on_child_message(const ControlMessage& message) {
   for (const auto& refit : refits_) {
     for (const auto& link : refit->downstream) {
       if (link->place().child->process != message.sender) continue;
-      const bool hello = message.kind == ControlKind::kHello &&
-                         message.offer.refit == refit->identity.refit &&
-                         message.offer.producer == link->place().producer;
+      const bool hello =
+          (message.kind == ControlKind::kHello || message.kind == ControlKind::kClose) &&
+          message.offer.refit == refit->identity.refit &&
+          message.offer.producer == link->place().producer;
       if (!hello && link->link() != message.link) continue;
       if (hello && !link->accept(message, now_)) continue;
       return on_child_table(*refit, *link, message);

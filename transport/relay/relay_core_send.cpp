@@ -114,7 +114,7 @@ bool RelayCore::send_control_due() {
       if (table || now_ >= link->next_message) sent |= send_upstream(*link);
     }
     for (const auto& link : refit->downstream) {
-      const bool silent = link->phase == LinkPhase::kConnecting || link->phase == LinkPhase::kEnded;
+      const bool silent = link->link() == 0 || link->phase == LinkPhase::kEnded;
       if (silent) continue;
       if (link->table_owed || now_ >= link->next_message) sent |= send_downstream(*link);
     }
@@ -128,15 +128,15 @@ bool RelayCore::send_upstream(UpstreamLink& link) {
   message.number = ++link.number_out;
   Duration interval = options_.times.heartbeat;
   message.kind = ControlKind::kGrants;
+  message.offer = {link.place().refit,
+                   link.place().producer,
+                   fabric_->facts().protocol,
+                   link.place().first_slot,
+                   pool_.slot_bytes(),
+                   link.place().incarnation,
+                   fabric_->remote_memory(link.place().memory)};
   if (link.phase == LinkPhase::kConnecting) {
     message.kind = ControlKind::kHello;
-    message.offer = {link.place().refit,
-                     link.place().producer,
-                     fabric_->facts().protocol,
-                     link.place().first_slot,
-                     pool_.slot_bytes(),
-                     link.place().incarnation,
-                     fabric_->remote_memory(link.place().memory)};
     interval = kHelloInterval;
   }
   if (link.phase == LinkPhase::kClosing || link.parent_done) {
@@ -144,7 +144,10 @@ bool RelayCore::send_upstream(UpstreamLink& link) {
     interval = kCloseInterval;
   }
   link.fill_table(message);
-  if (!send(*link.place().parent, message)) return false;
+  if (!send(*link.place().parent, message)) {
+    --link.number_out;  // nobody has heard of it
+    return false;
+  }
   link.next_message = now_ + interval;
   link.table_sent(now_);
   return true;

@@ -144,7 +144,9 @@ void RelayCore::close_upstream(UpstreamLink& link) {
   link.phase = LinkPhase::kClosing;
   link.deadline = now_ + options_.times.settle;
   link.next_message = now_;
-  if (unknown) settle_upstream(link, true);
+  if (!unknown) return;
+  link.parent_done = true;
+  settle_upstream(link, false);
 }
 
 // Slots that no write can reach any more leave the range; when none is left, or the deadline has
