@@ -89,6 +89,7 @@ void AgentRole::commit(Refit& refit, const Content& target) {
 void AgentRole::apply(Refit& refit) {
   refit.phase = Phase::kApplying;
   refit.retry_at.reset();
+  refit.untouched = false;  // from here on bytes may change at any moment
   out_.push_back(agent::ApplyJournal{refit.id, refit.target, refit.check_written});
 }
 
@@ -116,9 +117,9 @@ void AgentRole::on(const agent::ApplyFailed& event) {
     return;
   }
   refit->refusal = wire::Cause{event.error.code, event.error.detail};
-  refit->untouched = event.untouched && !refit->restarted && refit->retries == 0;
-  refit->retry_at = now_ + back_off(refit->retries);
-  if (!event.untouched) ++refit->retries;
+  refit->touched = refit->touched || refit->restarted || !event.untouched;
+  refit->untouched = !refit->touched;
+  refit->retry_at = now_ + back_off(refit->retries++);
 }
 
 void AgentRole::finish_applied(RefitId id) {

@@ -21,6 +21,7 @@ struct AgentOptions {
   bool in_place = true;     // readers are kept out while weights change
   std::uint64_t ready_lag_max = 1;
   Duration heartbeat_period = std::chrono::seconds(1);
+  Duration hello_period = std::chrono::seconds(5);  // Hello again, though nothing has changed
   Duration coordinator_lost_after = std::chrono::seconds(5);
   Duration progress_period = std::chrono::milliseconds(200);
   Duration query_period = std::chrono::seconds(1);     // asks for a decision it waits for
@@ -76,7 +77,8 @@ class AgentRole {
     bool resolving = false;  // frames are resolved, not only spooled
     bool left_out = false;   // the fleet committed it without this node
     bool check_written = false;
-    bool untouched = false;  // the last attempt to apply wrote nothing
+    bool touched = false;    // an attempt to apply may have written something
+    bool untouched = false;  // none has, and none runs
     TimePoint prove_deadline;
     TimePoint query_at;
     TimePoint prepared_at;
@@ -240,6 +242,7 @@ class AgentRole {
   std::uint64_t next_token_ = 1;
   std::optional<agent::ShowState> shown_;
   std::optional<wire::Hello> told_;
+  TimePoint hello_at_{};
   TimePoint progress_at_{};
 };
 

@@ -191,6 +191,7 @@ void AgentRole::say_hello(bool always) {
   wire::Hello current = hello();
   if (!always && told_ == current) return;
   told_ = current;
+  hello_at_ = now_ + options_.hello_period;
   say(std::move(current));
 }
 
@@ -201,6 +202,7 @@ void AgentRole::tick_session() {
         make_error(ErrorCode::kTimeout, Stage::kControl, "nothing heard from the coordinator"));
     return;
   }
+  if (now_ >= hello_at_) say_hello(true);
   if (now_ - session_->sent_at >= options_.heartbeat_period) say(wire::Heartbeat{});
 }
 

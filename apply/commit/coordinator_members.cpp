@@ -155,8 +155,9 @@ void CoordinatorRole::tick_members() {
       note(Severity::kWarning, "member_lost", member.id);
       lose(member.id, "no heartbeat");
     }
+    // The heartbeat says who speaks and what is committed: whatever was told before and lost.
     if (member.session.value != 0 && now_ - member.sent_at >= options_.heartbeat_period) {
-      send(member, wire::Heartbeat{});
+      send(member, wire::Welcome{fleet_, epoch_, committed_});
     }
     // A producer that is gone leaves nothing to show; agents stay for the operator to see.
     const bool gone =

@@ -43,6 +43,9 @@ bool CoordinatorRole::settled() const {
       case wire::MemberState::kPrepared:
       case wire::MemberState::kStreaming:
         return false;
+      case wire::MemberState::kApplying:
+        if (!options_.leaf_while_applying || !applying_base(member)) return false;
+        break;
       case wire::MemberState::kUnversioned:
         if (committed_.version.value != 0) return false;
         break;

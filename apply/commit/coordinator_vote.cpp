@@ -324,7 +324,8 @@ void CoordinatorRole::tick_open() {
   }
 }
 
-// Says again what was not answered: the plan until the first progress, the seal until the vote.
+// Says again what was not answered: the plan until the first progress, the seal until the vote. A
+// producer is told the seal once, and again when it reports its own again.
 void CoordinatorRole::repeat_open() {
   const bool sealed = open_->phase == Phase::kPreparing;
   wire::Seal seal;
@@ -336,7 +337,7 @@ void CoordinatorRole::repeat_open() {
   const auto repeat = [&](const std::string& id, TimePoint& at, bool answered) {
     Member* member = find_member(id);
     if (!member || now_ < at) return;
-    at = now_ + options_.repeat_period;
+    at = sealed && answered ? TimePoint::max() : now_ + options_.repeat_period;
     if (sealed) {
       send(*member, seal);
     } else if (!answered) {
@@ -347,7 +348,8 @@ void CoordinatorRole::repeat_open() {
     repeat(slot.member_id, slot.repeat_at, slot.seal.has_value());
   }
   for (auto& [id, planned] : open_->planned) {
-    if (!planned.vote && !planned.lost) repeat(id, planned.repeat_at, planned.heard);
+    if (planned.vote || planned.lost) continue;
+    repeat(id, planned.repeat_at, planned.heard && !sealed);
   }
 }
 

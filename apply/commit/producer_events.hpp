@@ -90,7 +90,7 @@ struct LinkLost {
 };
 
 // Completions of MoveBaseline. Failed: the pending values stay and PublishDone gives the error; it
-// is tried again at the next Publish or start.
+// is tried again at intervals.
 struct BaselineMoved {
   RefitId refit;
 };

@@ -27,10 +27,9 @@ void ProducerRole::on(const producer::Publish& event) {
   busy_until_ = now_ + event.busy_timeout;
   if (!waits_for_earlier) {
     begin();
-  } else if (phase_ == Phase::kMoving && move_failed_) {
-    move(moving_to_);
   } else {
-    repeat_at_ = now_;  // asks for that decision
+    repeat_at_ = now_;  // asks for that decision, or moves the baseline again
+    retry_at_ = now_;
     tick_refit();
   }
 }
@@ -171,6 +170,7 @@ void ProducerRole::moved() {
 void ProducerRole::on(const producer::BaselineFailed& event) {
   if (refit_ != event.refit || phase_ != Phase::kMoving) return;
   move_failed_ = true;
+  retry_at_ = now_ + options_.repeat_period * 5;
   note(Severity::kError, "baseline_not_moved", event.error.message());
   if (!publish_) return;
   out_.push_back(
@@ -243,6 +243,9 @@ void ProducerRole::tick_refit() {
         publish_.reset();
         earlier_ = true;
       }
+      break;
+    case Phase::kMoving:
+      if (move_failed_ && now_ >= retry_at_) move(moving_to_);
       break;
     case Phase::kAcknowledging:
       if (due) say(wire::Ack{*refit_, content_, std::nullopt});

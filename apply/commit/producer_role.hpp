@@ -166,6 +166,7 @@ class ProducerRole {
   std::optional<wire::RefitOutcome> outcome_;
   TimePoint deadline_;
   TimePoint repeat_at_;
+  TimePoint retry_at_;  // of a baseline that could not be moved
   TimePoint progress_at_{};
 };
 

@@ -216,7 +216,12 @@ void ProducerRole::tick_session() {
         make_error(ErrorCode::kTimeout, Stage::kControl, "nothing heard from the coordinator"));
     return;
   }
-  if (now_ - session_->sent_at >= options_.heartbeat_period) say(wire::Heartbeat{});
+  if (now_ - session_->sent_at < options_.heartbeat_period) return;
+  if (session_->accepted) {
+    say(wire::Heartbeat{});
+  } else {
+    say_hello();
+  }
 }
 
 }  // namespace weft::apply

@@ -161,7 +161,8 @@ using MemberMessage = std::variant<Hello, Begin, SealReport, Progress, Vote, Ack
 
 // --- coordinator -> member ---
 
-// The answer to the first Hello of a session, and again whenever the committed content changes.
+// The answer to the first Hello of a session, again whenever the committed content changes, and the
+// coordinator's heartbeat.
 struct Welcome {
   FleetId fleet;
   Epoch epoch;
