@@ -85,6 +85,7 @@ struct CoordinatorOptions {
     bool commit = false;
   };
   std::optional<Resolve> resolve;
+  std::optional<transport::HostPort> resolve_at;  // none: where the configuration listens
 };
 
 struct AgentOptions {

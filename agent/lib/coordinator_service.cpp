@@ -74,14 +74,27 @@ std::map<std::string, std::string> parents_of(const wire::Plan& plan) {
   return parents;
 }
 
-transport::FleetStatus make_status(const apply::FleetView& view, std::uint64_t open_ms) {
+std::uint64_t milliseconds_of(Duration duration) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+transport::FleetStatus make_status(const apply::FleetView& view) {
   transport::FleetStatus status{view.fleet, view.epoch, view.committed, {}, {}, view.last};
   std::map<std::string, std::string> parents;
   if (view.refit) {
     const apply::RefitView& open = *view.refit;
-    status.refit = transport::RefitStatus{
-        open.refit, open.phase, open.base.version, open.target_version, "",     open.planned,
-        open.lost,  open.yes,   open.no,           open.frames_min,     open_ms};
+    status.refit = transport::RefitStatus{open.refit,
+                                          open.phase,
+                                          open.base.version,
+                                          open.target_version,
+                                          "",
+                                          open.planned,
+                                          open.lost,
+                                          open.yes,
+                                          open.no,
+                                          open.frames_min,
+                                          milliseconds_of(open.open)};
     if (open.plan) {
       status.refit->shape = open.plan->shape;
       parents = parents_of(*open.plan);
@@ -91,6 +104,8 @@ transport::FleetStatus make_status(const apply::FleetView& view, std::uint64_t o
     const auto parent = parents.find(member.id);
     status.members.push_back({member.id, member.role, member.state, member.content, member.cause,
                               member.region, member.ready, member.connected, member.unconfirmed,
+                              member.process, milliseconds_of(member.silent), member.frames,
+                              member.bytes,
                               parent == parents.end() ? std::string() : parent->second});
   }
   return status;
@@ -305,17 +320,7 @@ class CoordinatorService::Impl final : public transport::ControlServerObserver {
   }
 
   void snapshot() {
-    const apply::FleetView view = role_.view();
-    const TimePoint now = clock_.now();
-    if (!view.refit) {
-      open_refit_.reset();
-    } else if (!open_refit_ || open_refit_->first != view.refit->refit) {
-      open_refit_.emplace(view.refit->refit, now);
-    }
-    const auto open_for = open_refit_ ? now - open_refit_->second : Duration{};
-    auto status = make_status(
-        view, static_cast<std::uint64_t>(
-                  std::chrono::duration_cast<std::chrono::milliseconds>(open_for).count()));
+    auto status = make_status(role_.view());
     status_.with([&](transport::FleetStatus& shown) { shown = std::move(status); });
   }
 
@@ -327,7 +332,6 @@ class CoordinatorService::Impl final : public transport::ControlServerObserver {
   apply::CoordinatorRole role_;
   std::map<std::uint64_t, ResolveReply> replies_;
   std::uint64_t next_request_ = 1;
-  std::optional<std::pair<RefitId, TimePoint>> open_refit_;  // and when it was first seen
 
   Guarded<Inbox> inbox_;
   Guarded<transport::FleetStatus> status_;

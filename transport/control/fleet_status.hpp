@@ -23,13 +23,17 @@ struct MemberStatus {
   bool ready = false;        // readers may use its weights
   bool connected = false;    // has a session
   bool unconfirmed = false;  // has not acknowledged a commit yet
+  ProcessId process;
+  std::uint64_t silent_ms = 0;  // since its last message
+  std::uint64_t frames = 0;     // of the open refit: received and resolved
+  std::uint64_t bytes = 0;
   std::string parent;        // in the first tree of the open refit; empty: none, or not planned
   auto operator<=>(const MemberStatus&) const = default;
 };
 
 struct RefitStatus {
   RefitId id;
-  std::string phase;  // gathering, rehashing, settling, streaming, preparing, deciding
+  std::string phase;  // gathering, settling, rehashing, founding, streaming, preparing, deciding
   Version base;
   Version target;
   std::string shape;

@@ -355,6 +355,10 @@ MemberStatus read(MessageReader& in, const pb::MemberStatus& from) {
   to.ready = from.ready();
   to.connected = from.connected();
   to.unconfirmed = from.unconfirmed();
+  to.process = ProcessId{from.process()};
+  to.silent_ms = from.silent_ms();
+  to.frames = from.frames();
+  to.bytes = from.bytes();
   to.parent = in.text(from.parent(), limits::kMemberIdBytesMax, "parent is too long");
   return to;
 }

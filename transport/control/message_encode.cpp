@@ -221,6 +221,10 @@ void put(const MemberStatus& from, pb::MemberStatus* to) {
   to->set_ready(from.ready);
   to->set_connected(from.connected);
   to->set_unconfirmed(from.unconfirmed);
+  to->set_process(from.process.value);
+  to->set_silent_ms(from.silent_ms);
+  to->set_frames(from.frames);
+  to->set_bytes(from.bytes);
   to->set_parent(clean_text(from.parent, limits::kMemberIdBytesMax));
 }
 

@@ -34,6 +34,34 @@ enum class MemberState : std::uint8_t {
   kRehashing = 10,   // clean, computing its digest table under another lattice
 };
 
+constexpr const char* to_string(Role role) { return role == Role::kAgent ? "agent" : "producer"; }
+
+constexpr const char* to_string(MemberState state) {
+  switch (state) {
+    case MemberState::kStarting:
+      return "starting";
+    case MemberState::kClean:
+      return "clean";
+    case MemberState::kStreaming:
+      return "streaming";
+    case MemberState::kPrepared:
+      return "prepared";
+    case MemberState::kApplying:
+      return "applying";
+    case MemberState::kLagging:
+      return "lagging";
+    case MemberState::kNeedsReseed:
+      return "needs_reseed";
+    case MemberState::kLost:
+      return "lost";
+    case MemberState::kUnversioned:
+      return "unversioned";
+    case MemberState::kRehashing:
+      return "rehashing";
+  }
+  return "unknown";
+}
+
 // One rail of a node: what a peer needs to reach it.
 struct RailAddress {
   std::string provider;            // as libfabric names it, e.g. "tcp;ofi_rxm"
@@ -215,6 +243,18 @@ struct Seal {
 };
 
 enum class Verdict : std::uint8_t { kCommit = 1, kAbort = 2, kUndecided = 3 };
+
+constexpr const char* to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kCommit:
+      return "commit";
+    case Verdict::kAbort:
+      return "abort";
+    case Verdict::kUndecided:
+      return "undecided";
+  }
+  return "unknown";
+}
 
 // Sent after the decision is durable, repeated until acknowledged; also the answer to a
 // DecisionQuery.
