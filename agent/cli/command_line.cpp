@@ -372,7 +372,11 @@ int CommandLine::run(int argc, const char* const* argv, StopToken& stop) {
       at = at->get_subcommands().front();
       called += " " + at->get_name();
     }
-    std::fprintf(stderr, "weft: %s\n      try: %s --help\n", error.what(), called.c_str());
+    std::string why = error.what();
+    if (called == "weft" && argc > 1 && argv[1][0] != '-') {
+      why = "there is no command '" + std::string(argv[1]) + "'";
+    }
+    std::fprintf(stderr, "weft: %s\n      try: %s --help\n", why.c_str(), called.c_str());
     return kExitUsage;
   }
   for (const auto& [command, start] : starts_) {

@@ -6,6 +6,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 
@@ -85,7 +87,7 @@ const MonotonicClock kClock;
 
 LogEventSink::LogEventSink(const agent::LogConfig& config)
     : LogEventSink(config, open_lines_or_stderr(config.file), kClock, wall_milliseconds) {
-  if (config.file.empty() || open_lines(config.file)) return;
+  if (config.file.empty() || access(config.file.c_str(), W_OK) == 0) return;
   const std::array fields = {EventField{"cause", "io_failed"}, EventField{"file", config.file}};
   report(Severity::kError, "log_file_failed", fields);
 }

@@ -88,18 +88,18 @@ TEST_F(LogEventSinkTest, WhatStopsRepeatingIsSummedUpAtTheEnd) {
   EXPECT_TRUE(lines_[1].ends_with("repeated=4")) << lines_[1];
 }
 
-TEST_F(LogEventSinkTest, ADeadPeerForTenMinutesStaysBelowTenLinesPerSecond) {
+TEST_F(LogEventSinkTest, ADeadPeerForMinutesStaysBelowTenLinesPerSecond) {
   LogEventSink sink = open();
-  for (int second = 0; second < 600; ++second) {
+  for (int second = 0; second < 120; ++second) {
     const std::size_t before = lines_.size();
-    for (int i = 0; i < 2500; ++i) {
-      const std::array fields = {EventField{"attempt", std::to_string(second * 2500 + i)}};
+    for (int i = 0; i < 250; ++i) {
+      const std::array fields = {EventField{"attempt", std::to_string(second * 250 + i)}};
       sink.report(Severity::kWarning, "connect_failed", fields);
     }
     EXPECT_LT(lines_.size() - before, 10U);
     clock_.advance(1s);
   }
-  EXPECT_NE(lines_.back().find("lines_dropped="), std::string::npos) << lines_.back();
+  EXPECT_NE(lines_[9].find("lines_dropped=241"), std::string::npos) << lines_[9];
 }
 
 TEST_F(LogEventSinkTest, OneCauseDoesNotSilenceAnother) {
@@ -142,7 +142,7 @@ TEST(LogFile, ThatCannotBeOpenedIsToldOnStderrAndStopsNothing) {
   ::testing::internal::CaptureStderr();
   {
     agent::LogConfig config;
-    config.file = "/nonexistent/directory/weft.log";
+    config.file = "/dev/null/weft.log";
     LogEventSink sink(config);
     sink.report(Severity::kInfo, "ready", {});
   }

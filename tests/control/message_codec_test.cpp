@@ -57,7 +57,8 @@ TEST(MessageCodec, FleetStatusComesBackEqual) {
                             tests::sample_content(6), tests::sample_cause(), "eu", true, false,
                             true, ProcessId{7}, 8, 9, 10, "b"});
   status.members.push_back({"b", wire::Role::kProducer, wire::MemberState::kClean,
-                            tests::sample_content(1), std::nullopt, "", false, true, false, ProcessId{1}, 0, 0, 0, ""});
+                            tests::sample_content(1), std::nullopt, "", false, true, false,
+                            ProcessId{1}, 0, 0, 0, ""});
   const auto without_refit = decode_fleet_status(bytes_of(encode(status)));
   ASSERT_TRUE(without_refit);
   EXPECT_TRUE(*without_refit == status);

@@ -27,7 +27,7 @@ struct MemberStatus {
   std::uint64_t silent_ms = 0;  // since its last message
   std::uint64_t frames = 0;     // of the open refit: received and resolved
   std::uint64_t bytes = 0;
-  std::string parent;        // in the first tree of the open refit; empty: none, or not planned
+  std::string parent;  // in the first tree of the open refit; empty: none, or not planned
   auto operator<=>(const MemberStatus&) const = default;
 };
 
