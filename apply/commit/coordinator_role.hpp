@@ -207,6 +207,7 @@ class CoordinatorRole {
   void tick_open();
   void repeat_open();
   bool is_interior(const std::string& member_id) const;
+  bool cuts_off(const std::string& member_id) const;
   Slot* slot_of(const std::string& member_id);
 
   // coordinator_decided.cpp: telling it

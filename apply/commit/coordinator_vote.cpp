@@ -27,6 +27,30 @@ bool CoordinatorRole::is_interior(const std::string& member_id) const {
   return false;
 }
 
+// After the seal: whether somebody below still lacks frames that came through this member.
+bool CoordinatorRole::cuts_off(const std::string& member_id) const {
+  std::uint64_t frames = 0;
+  for (const wire::ProducerSeal& seal : open_->manifest.producers) frames += seal.frame_count;
+  const auto lacks_frames = [&](const std::string& id) {
+    const auto found = open_->planned.find(id);
+    return found != open_->planned.end() && !found->second.lost && !found->second.vote &&
+           found->second.frames < frames;
+  };
+  for (const wire::Plan::Tree& tree : open_->plan.trees) {
+    std::vector<NodeIndex> below;
+    for (std::size_t i = 0; i < tree.nodes.size(); ++i) {
+      if (open_->plan.nodes[i].member_id == member_id) below = tree.nodes[i].children;
+    }
+    while (!below.empty()) {
+      const std::uint32_t node = below.back().value;
+      below.pop_back();
+      if (lacks_frames(open_->plan.nodes[node].member_id)) return true;
+      below.insert(below.end(), tree.nodes[node].children.begin(), tree.nodes[node].children.end());
+    }
+  }
+  return false;
+}
+
 void CoordinatorRole::said(Member& member, const wire::SealReport& report) {
   if (!open_ || report.refit != open_->refit) {
     answer(member, wire::PreparedRefit{report.refit, {}, {}});
@@ -216,12 +240,13 @@ void CoordinatorRole::evict(const std::string& member_id, const std::string& why
   if (found == open_->planned.end() || found->second.vote || found->second.lost) return;
   found->second.lost = true;
   note(Severity::kWarning, "member_evicted", member_id + ": " + why);
-  if (open_->phase == Phase::kStreaming && is_interior(member_id)) {
-    if (!options_.replan) {
-      decide(wire::Verdict::kAbort,
-             wire::Cause{ErrorCode::kPeerLost, "relay " + member_id + ": " + why});
-      return;
-    }
+  const bool streaming = open_->phase == Phase::kStreaming;
+  if (!options_.replan && (streaming ? is_interior(member_id) : cuts_off(member_id))) {
+    decide(wire::Verdict::kAbort,
+           wire::Cause{ErrorCode::kPeerLost, "relay " + member_id + ": " + why});
+    return;
+  }
+  if (streaming && is_interior(member_id)) {
     replan();
     if (open_->phase != Phase::kStreaming) return;
   }

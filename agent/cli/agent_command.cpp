@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft agent: the node agent as a long-running process.
+#include <atomic>
+#include <thread>
+
+#include "agent/cli/commands.hpp"
+#include "agent/cli/log_event_sink.hpp"
+#include "agent/cli/report.hpp"
+#include "agent/cli/role_start.hpp"
+#include "agent/lib/config.hpp"
+#include "agent/lib/node_agent.hpp"
+
+namespace weft::cli {
+int run_agent(const AgentOptions& options, StopToken& stop) {
+  auto loaded = agent::load_agent_config(options.config_file);
+  if (!loaded) return report_failure(loaded.error(), options.common);
+  if (options.check_config) return report_config(loaded->effective, options.common);
+  agent::AgentConfig& config = loaded->config;
+  override_log(config.log, options.common);
+  LogEventSink events(config.log);
+  log_config(loaded->effective, events);
+
+  auto node = agent::NodeAgent::open(config, events);
+  if (!node) return report_failure(node.error(), options.common);
+  // StopToken wakes this thread; run() notices within a tick.
+  std::atomic<bool> ended{false};
+  std::thread watcher([&] {
+    while (!ended.load() && !stop.wait_for(std::chrono::milliseconds(100))) {
+    }
+    (*node)->request_stop();
+  });
+  const Status ran = (*node)->run();
+  ended.store(true);
+  watcher.join();
+  if (!ran) return report_failure(ran.error(), options.common);
+  return 0;
+}
+
+}  // namespace weft::cli
