@@ -61,6 +61,7 @@ void print(const agent::PublishReport& report) {
 
 Result<agent::PublisherConfig> publisher_config(const PublishOptions& options) {
   agent::PublisherConfig config;
+  config.log.level = LogLevel::kWarning;
   if (!options.config_file.empty()) {
     WEFT_TRY(auto loaded, agent::load_publisher_config(options.config_file));
     config = std::move(loaded.config);

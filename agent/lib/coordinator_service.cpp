@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/lib/decision_store.hpp"
+#include "agent/lib/fault_point.hpp"
 #include "agent/lib/random_id.hpp"
 #include "apply/commit/coordinator_role.hpp"
 #include "transport/control/control_server.hpp"
@@ -275,7 +276,11 @@ class CoordinatorService::Impl final : public transport::ControlServerObserver {
     complete(action.token, store_.rewrite(action.records), pending);
   }
   void carry_out(step::AppendRecord& action, std::deque<CoordinatorEvent>& pending) {
+    const auto* decision = std::get_if<apply::DecisionRecord>(&action.record);
+    const bool commits = decision != nullptr && decision->verdict == wire::Verdict::kCommit;
+    if (commits) kill_point("coordinator.before_decision");
     Status appended = store_.append(action.record);
+    if (commits) kill_point("coordinator.after_decision");
     if (action.sync) return complete(action.token, std::move(appended), pending);
     if (!appended) {
       const std::array fields = {EventField{"detail", appended.error().message()}};

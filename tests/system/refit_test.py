@@ -3,7 +3,9 @@
 
 import json
 import pathlib
+import shutil
 import signal
+import subprocess
 import tempfile
 import unittest
 
@@ -22,10 +24,8 @@ class SystemTest(unittest.TestCase):
     def tearDown(self):
         if self.fleet is not None:
             self.fleet.stop_all()
-        outcome = self._outcome.result
-        broken = outcome.failures + outcome.errors
-        if any(test is self for test, _ in broken) and self.fleet is not None:
-            for log in sorted(self.work.glob("*.log")):
+        if not self._outcome.success:
+            for log in sorted(self.work.glob("*/*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
         self.temporary.cleanup()
 
@@ -120,9 +120,20 @@ class Versions(SystemTest):
         fleet.assert_bytes(range(3), STEPS[1])
 
     def test_another_schema_is_refused_with_names(self):
-        self.start_fleet()
-        error = self.refuse("schema_changed", STEPS[0], DATA / "policy-gradient-lr1e-6/step-10", 2)
-        self.assertTrue(error["detail"])
+        fleet = self.start_fleet()
+        renamed = self.work / "renamed"
+        shutil.copytree(DATA / "policy-gradient-lr1e-6" / "step-10", self.work / "one-file")
+        shutil.copytree(self.work / "one-file", renamed)
+        path = renamed / "model.safetensors"
+        path.chmod(0o644)
+        content = path.read_bytes()
+        name = next(iter(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])))
+        other = ("X" + name[1:]).encode()
+        path.write_bytes(content.replace(b'"' + name.encode() + b'"', b'"' + other + b'"', 1))
+        error = self.refuse("schema_changed", self.work / "one-file", renamed, 2)
+        self.assertIn(other.decode(), error["detail"])
+        for index in range(3):
+            self.assertTrue(same_bytes(fleet.weights(index), STEPS[0]))
 
 
 class WholeCheckpoint(SystemTest):
@@ -183,7 +194,12 @@ class Failures(SystemTest):
 
     def test_full_disk_on_one_agent_stops_one_attempt_not_the_training(self):
         fleet = self.start_fleet(agent_count=2)
-        fleet.start_agent(2, extra_toml='state.max_bytes = "64KiB"')
+        small = self.work / "small-disk"
+        small.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", small], check=True)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", small], check=True)
+        fleet.state_dirs[2] = small / "state"
+        fleet.start_agent(2)
         fleet.wait_joined([2])
         self.finish([0, 1])
         member = fleet.wait_state(2, "lagging")
