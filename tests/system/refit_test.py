@@ -18,6 +18,7 @@ STEPS = [GRADIENT / f"step-{n}" for n in (10, 11, 12)]
 class SystemTest(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory(prefix="weft-system-")
+        self.addCleanup(self.temporary.cleanup)
         self.work = pathlib.Path(self.temporary.name)
         self.fleet = None
 
@@ -27,7 +28,6 @@ class SystemTest(unittest.TestCase):
         if not self._outcome.success:
             for log in sorted(self.work.glob("*/*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
-        self.temporary.cleanup()
 
     def start_fleet(self, **arguments):
         arguments.setdefault("base", STEPS[0])
@@ -127,7 +127,8 @@ class Versions(SystemTest):
         path = renamed / "model.safetensors"
         path.chmod(0o644)
         content = path.read_bytes()
-        name = next(iter(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])))
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        name = next(key for key in header if key != "__metadata__")
         other = ("X" + name[1:]).encode()
         path.write_bytes(content.replace(b'"' + name.encode() + b'"', b'"' + other + b'"', 1))
         error = self.refuse("schema_changed", self.work / "one-file", renamed, 2)
