@@ -32,7 +32,10 @@ struct DecodeWorkspace::Lists {
   std::unique_ptr<std::uint32_t[]> exceptions = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> places = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> scratch = room<std::uint32_t>(kElements);
-  std::unique_ptr<std::byte[]> plane = room<std::byte>(limits::kChunkElementsMax + 64);
+  // One byte per element, or the gaps of as many changes with every carry there can be.
+  static constexpr std::size_t kPlaneBytes =
+      limits::kChunkElementsMax + limits::kChunkElementsMax / 255 + 64;
+  std::unique_ptr<std::byte[]> plane = room<std::byte>(kPlaneBytes);
   PlaneReader planes;
 };
 

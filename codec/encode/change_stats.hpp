@@ -30,12 +30,14 @@ struct ChangeStats {
 
 inline constexpr std::uint64_t kMagnitudeSumCap = 4095;
 
-// Fills everything but `elements`, and the flags of each position.
+// Fills everything but `elements`, and the flags of each position; mask_widths only if asked.
+// `exceptions` has room for changed_count + 1 numbers.
 void gather_changes(std::span<const std::byte> old_bytes, std::span<const std::byte> new_bytes,
                     const ElementFormat& format, const std::uint32_t* positions,
-                    std::uint32_t changed_count, std::uint8_t* flags, ChangeStats& stats);
+                    std::uint32_t changed_count, bool with_masks, std::uint8_t* flags,
+                    std::uint32_t* exceptions, ChangeStats& stats);
 
-// Fills `elements`: every element of a small chunk, one block of 64 in 32 of a large one. Exponents
+// Fills `elements`: every element of a small chunk, one block of 64 in 64 of a large one. Exponents
 // at which something changed count at least as often as they changed.
 void sample_exponents(std::span<const std::byte> old_bytes, const ElementFormat& format,
                       ChangeStats& stats);

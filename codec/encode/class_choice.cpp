@@ -125,10 +125,10 @@ double cut_buckets(const Buckets& buckets, std::uint32_t classes_max, ClassCut& 
   return best[k_best][n];
 }
 
-double magnitude_bits(const ChangeStats& stats, std::uint32_t reference) {
+double magnitude_bits(const ChangeStats& stats, std::uint32_t reference, std::uint32_t lowest,
+                      std::uint32_t highest) {
   double bits = 0;
-  for (std::uint32_t e = 0; e < 256; ++e) {
-    if (stats.exceptions[e] == 0) continue;
+  for (std::uint32_t e = lowest; e <= highest; ++e) {
     const std::uint32_t k = magnitude_parameter(reference, e);
     bits += stats.exceptions[e] * (k + 1.0) + static_cast<double>(stats.magnitude_sums[e] >> k);
   }
@@ -144,9 +144,11 @@ ClassChoice choose_classes(const ChangeStats& stats, const ElementFormat& format
   const double cut_bits = cut_buckets(buckets, classes_max, choice.cut);
   double best = std::numeric_limits<double>::max();
   if (stats.exception_count == 0) best = 0;
+  std::uint32_t lowest = 0;  // exponent with an exception
+  while (lowest < buckets.highest && stats.exceptions[lowest] == 0) ++lowest;
   for (std::uint32_t b = 0; stats.exception_count != 0 && b < buckets.count; ++b) {
     const std::uint32_t reference = buckets.highest - b;
-    const double bits = magnitude_bits(stats, reference);
+    const double bits = magnitude_bits(stats, reference, lowest, buckets.highest);
     if (bits < best) {
       best = bits;
       choice.magnitude_reference = reference;

@@ -12,7 +12,7 @@ namespace weft::codec {
 inline constexpr std::uint32_t kRiceMagnitudeMax = 10;  // largest parameter of a magnitude
 // Zeros before the one that say "the new word follows" instead of a magnitude.
 inline constexpr std::uint32_t kMagnitudeEscape = 20;
-inline constexpr std::uint32_t kExponentSpan = 23;  // exponents that may be told apart, top down
+inline constexpr std::uint32_t kExponentSpan = 16;  // exponents that may be told apart, top down
 inline constexpr std::uint32_t kThresholdDeltaBits = 5;
 
 // Rice parameter of a magnitude at an old exponent.

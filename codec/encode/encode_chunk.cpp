@@ -63,6 +63,11 @@ double planes_bits(const ChunkInput& input, std::uint32_t element_count) {
   return bits * element_count / sampled;
 }
 
+// Steps say more than masks wherever there is an exponent field.
+bool wants_masks(const ChangedChunk& chunk, const EncodeChoice& choice) {
+  return choice.force == ChunkType::kXor || chunk.input.format.exponent_bits == 0;
+}
+
 Costs choose_type(const ChangedChunk& chunk, const EncodeChoice& choice, ChangeStats& stats) {
   Costs costs;
   const ElementFormat& format = chunk.input.format;
@@ -73,7 +78,6 @@ Costs choose_type(const ChangedChunk& chunk, const EncodeChoice& choice, ChangeS
   const double sparse = 5 + positions + m +
                         choose_sequence(stats.exception_count, chunk.changed_count).bits +
                         golomb_bits(stats.magnitude_widths, costs.sparse_order);
-  const double by_mask = 5 + positions + golomb_bits(stats.mask_widths, costs.xor_order);
   double best = 8.0 * (static_cast<double>(chunk.input.new_bytes.size()) + format.element_bytes);
   const auto consider = [&](ChunkType type, double bits) {
     if (bits < best) {
@@ -82,7 +86,9 @@ Costs choose_type(const ChangedChunk& chunk, const EncodeChoice& choice, ChangeS
     }
   };
   consider(ChunkType::kSparse, sparse);
-  consider(ChunkType::kXor, by_mask);
+  if (wants_masks(chunk, choice)) {
+    consider(ChunkType::kXor, 5 + positions + golomb_bits(stats.mask_widths, costs.xor_order));
+  }
   costs.ideal_bits = best;
   const bool wants_classes = choice.force == ChunkType::kClassed ||
                              (!choice.force && chunk.element_count >= kClassedElementsMin);
@@ -172,7 +178,8 @@ Result<EncodedChunk> encode_chunk(const ChunkInput& input, const EncodeChoice& c
     if (chunk.changed_count == 0) return encoded;
     ChangeStats stats;
     gather_changes(input.old_bytes, input.new_bytes, input.format, lists.positions.get(),
-                   chunk.changed_count, lists.flags.get(), stats);
+                   chunk.changed_count, wants_masks(chunk, choice), lists.flags.get(),
+                   lists.indices.get(), stats);
     const Costs costs = choose_type(chunk, choice, stats);
     encoded.type = costs.type;
     encoded.changed_count = chunk.changed_count;

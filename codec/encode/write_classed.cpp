@@ -20,24 +20,6 @@ void write_parameters(BitWriter& out, const ClassChoice& choice, const ElementFo
   }
 }
 
-// Directions of one class as a bit plane; the places of its exceptions to `indices`.
-std::uint32_t write_directions(BitWriter& out, const std::uint8_t* flags, std::uint32_t count,
-                               std::uint32_t* indices) {
-  std::uint32_t exception_count = 0;
-  for (std::uint32_t i = 0; i < count;) {
-    const std::uint32_t end = std::min(count, i + 56);
-    std::uint64_t plane = 0;
-    const std::uint32_t start = i;
-    for (; i < end; ++i) {
-      plane |= static_cast<std::uint64_t>(flags[i] & kFlagUp) << (i - start);
-      indices[exception_count] = i;
-      exception_count += flags[i] >> 1;
-    }
-    out.put(plane, end - start);
-  }
-  return exception_count;
-}
-
 void write_magnitude(BitWriter& out, const ChangedChunk& chunk, std::uint32_t position,
                      std::uint32_t reference) {
   const std::uint64_t before = chunk.old_word(position);
@@ -95,7 +77,7 @@ std::byte* write_classed(const ChangedChunk& chunk, const ClassChoice& choice,
                                  lists.scratch.get());
     if (count == 0) continue;
     const std::uint32_t exception_count =
-        write_directions(out, split.class_flags[k], count, lists.indices.get());
+        chunk.kernels.write_directions(out, split.class_flags[k], count, lists.indices.get());
     chunk.kernels.write_sequence(out, lists.indices.get(), exception_count, count,
                                  lists.scratch.get());
   }

@@ -40,35 +40,40 @@ static inline void fill_class_table(const ClassCut& cut, std::uint8_t (&table)[2
   }
 }
 
-// Masks and counts of up to kBlockElements elements. Places behind them are of no class; words
-// behind them count as before = 0xFFFF, so that no rank is found there.
+// Masks and counts of up to kBlockElements elements. Places behind them are of no class; in words
+// behind them `before` is the class's total, so that no rank is found there.
 template <typename Isa, std::uint32_t kBytes>
-void classify(const std::byte* old_bytes, std::uint32_t element_count, const ElementFormat& format,
-              const ClassCut& cut, ClassBlock& block, std::uint32_t* totals) {
-  const typename Isa::Thresholds thresholds(cut, format);
-  std::uint32_t counts[kClassesMax] = {};
-  const std::uint32_t words = (element_count + 63) / 64;
-  for (std::uint32_t w = 0; w < words; ++w) {
-    const std::byte* from = old_bytes + std::size_t{64} * w * kBytes;
-    std::uint64_t valid = ~std::uint64_t{0};
-    std::byte tail[64 * kBytes];
-    if (const std::uint32_t left = element_count - 64 * w; left < 64) {
-      std::memset(tail, 0, sizeof(tail));
-      std::memcpy(tail, from, std::size_t{left} * kBytes);
-      from = tail;
-      valid = (std::uint64_t{1} << left) - 1;
-    }
-    std::uint64_t(&masks)[kClassesMax] = block.masks[w];
-    thresholds.template masks64<kBytes>(from, cut.count, masks);
-    for (std::uint32_t k = 0; k < cut.count; ++k) {
-      masks[k] &= valid;
-      block.before[k][w] = static_cast<std::uint16_t>(counts[k]);
-      counts[k] += Isa::popcount(masks[k]);
+void classify(const std::byte* old_bytes, std::uint32_t element_count,
+              const typename Isa::Thresholds& thresholds, std::uint32_t class_count,
+              ClassBlock& block, std::uint32_t* totals) {
+  const std::uint32_t full_words = element_count / 64;
+  for (std::uint32_t w = 0; w < full_words; ++w) {
+    thresholds.template masks64<kBytes>(old_bytes + std::size_t{64} * w * kBytes, class_count,
+                                        block.masks[w]);
+  }
+  if (full_words < kBlockWords) {
+    std::memset(block.masks[full_words], 0, (kBlockWords - full_words) * sizeof(block.masks[0]));
+    if (const std::uint32_t left = element_count - 64 * full_words; left != 0) {
+      std::byte tail[64 * kBytes] = {};
+      std::memcpy(tail, old_bytes + std::size_t{64} * full_words * kBytes,
+                  std::size_t{left} * kBytes);
+      thresholds.template masks64<kBytes>(tail, class_count, block.masks[full_words]);
+      for (std::uint64_t& mask : block.masks[full_words]) mask &= (std::uint64_t{1} << left) - 1;
     }
   }
-  for (std::uint32_t k = 0; k < cut.count; ++k) {
-    for (std::uint32_t w = words; w < kBlockWords; ++w) block.before[k][w] = 0x7FFF;
-    totals[k] = counts[k];
+  Isa::count_before(block, class_count, totals);
+}
+
+// `before` and totals from the masks, one class after the other.
+template <typename Isa>
+void count_before_by_class(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
+  for (std::uint32_t k = 0; k < class_count; ++k) {
+    std::uint32_t count = 0;
+    for (std::uint32_t w = 0; w < kBlockWords; ++w) {
+      block.before[k][w] = static_cast<std::uint16_t>(count);
+      count += Isa::popcount(block.masks[w][k]);
+    }
+    totals[k] = count;
   }
 }
 
@@ -78,6 +83,7 @@ void split_words(ClassSplit& split) {
   fill_class_table(split.cut, class_of);
   const std::uint32_t exponent_mask = (1U << split.format.exponent_bits) - 1;
   const std::uint32_t shift = split.format.exponent_shift;
+  const typename Isa::Thresholds thresholds(split.cut, split.format);
   ClassBlock block;
   std::uint32_t seen[kClassesMax] = {};  // members of the class in earlier blocks
   std::uint32_t counts[kClassesMax] = {};
@@ -87,7 +93,7 @@ void split_words(ClassSplit& split) {
     const std::uint32_t here = std::min(kBlockElements, split.element_count - start);
     const std::byte* old_block = split.old_bytes + std::size_t{start} * kBytes;
     std::uint32_t totals[kClassesMax] = {};
-    classify<Isa, kBytes>(old_block, here, split.format, split.cut, block, totals);
+    classify<Isa, kBytes>(old_block, here, thresholds, split.cut.count, block, totals);
     for (; i < split.changed_count && split.positions[i] - start < here; ++i) {
       const std::uint32_t place = split.positions[i] - start;
       const std::uint32_t word = load_word(old_block + std::size_t{place} * kBytes, kBytes);
@@ -117,6 +123,24 @@ void split(ClassSplit& split) {
   }
 }
 
+// The directions of one class as a bit plane; the places of its exceptions to `exceptions`, which
+// has room for count + 64. Returns how many. Flags are readable up to 64 behind the last.
+template <typename Isa>
+std::uint32_t write_directions(BitWriter& out, const std::uint8_t* flags, std::uint32_t count,
+                               std::uint32_t* exceptions) {
+  std::uint32_t* to = exceptions;
+  for (std::uint32_t i = 0; i < count; i += 32) {
+    std::uint32_t up = 0;
+    std::uint32_t exceptional = 0;
+    Isa::flag_masks32(flags + i, up, exceptional);
+    const std::uint32_t here = std::min(count - i, 32U);
+    const auto valid = static_cast<std::uint32_t>((std::uint64_t{1} << here) - 1);
+    out.put(up & valid, here);
+    to = Isa::extract(exceptional & valid, i, to);
+  }
+  return static_cast<std::uint32_t>(to - exceptions);
+}
+
 // One step up or down on the bit pattern.
 template <std::uint32_t kBytes>
 static inline void step_word(std::byte* at, std::uint32_t up) {
@@ -132,6 +156,7 @@ static inline void step_word(std::byte* at, std::uint32_t up) {
 
 template <typename Isa, std::uint32_t kBytes>
 bool apply_words(ClassApply& apply) {
+  const typename Isa::Thresholds thresholds(apply.cut, apply.format);
   ClassBlock block;
   std::uint32_t seen[kClassesMax] = {};
   std::uint32_t next[kClassesMax] = {};
@@ -144,7 +169,7 @@ bool apply_words(ClassApply& apply) {
     std::byte* new_block = apply.new_bytes + std::size_t{start} * kBytes;
     std::memcpy(new_block, old_block, std::size_t{here} * kBytes);
     std::uint32_t totals[kClassesMax] = {};
-    classify<Isa, kBytes>(old_block, here, apply.format, apply.cut, block, totals);
+    classify<Isa, kBytes>(old_block, here, thresholds, apply.cut.count, block, totals);
     for (std::uint32_t k = 0; k < apply.cut.count; ++k) {
       const std::uint32_t end = seen[k] + totals[k];
       const std::uint32_t* ranks = apply.ranks[k];

@@ -85,6 +85,10 @@ struct KernelSet {
                                 std::uint32_t* positions, std::uint32_t* scratch) = nullptr;
   // Words of 1 or 2 bytes with an exponent field of at most 8 bits.
   void (*split)(ClassSplit& split) = nullptr;
+  // The up flags as `count` bits; places of the exceptions (room for count + 64), whose number is
+  // returned. 32 flags behind the last must be readable.
+  std::uint32_t (*write_directions)(BitWriter& out, const std::uint8_t* flags, std::uint32_t count,
+                                    std::uint32_t* exceptions) = nullptr;
   // Copies old to new and moves every ranked element one step. False: a rank is not below its
   // class's size. new_bytes must not overlap old_bytes.
   bool (*apply)(ClassApply& apply) = nullptr;

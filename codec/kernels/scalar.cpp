@@ -47,6 +47,17 @@ struct ScalarIsa {
         before - 1);
   }
 
+  static void flag_masks32(const std::uint8_t* flags, std::uint32_t& up,
+                           std::uint32_t& exceptional) {
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      up |= (flags[i] & 1U) << i;
+      exceptional |= ((flags[i] >> 1) & 1U) << i;
+    }
+  }
+  static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
+    count_before_by_class<ScalarIsa>(block, class_count, totals);
+  }
+
   // Threads: immutable.
   struct Thresholds {
     Thresholds(const ClassCut& cut, const ElementFormat& format)
@@ -70,8 +81,13 @@ struct ScalarIsa {
 
 }  // namespace
 
-const KernelSet kScalarKernels{
-    KernelLevel::kScalar,      "scalar",          &scan<ScalarIsa>, &write_sequence<ScalarIsa>,
-    &read_sequence<ScalarIsa>, &split<ScalarIsa>, &apply<ScalarIsa>};
+const KernelSet kScalarKernels{KernelLevel::kScalar,
+                               "scalar",
+                               &scan<ScalarIsa>,
+                               &write_sequence<ScalarIsa>,
+                               &read_sequence<ScalarIsa>,
+                               &split<ScalarIsa>,
+                               &write_directions<ScalarIsa>,
+                               &apply<ScalarIsa>};
 
 }  // namespace weft::codec::kernel

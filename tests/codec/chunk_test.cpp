@@ -12,6 +12,7 @@
 #include "chunk_cases.hpp"
 #include "codec/decode/decode_chunk.hpp"
 #include "codec/encode/encode_chunk.hpp"
+#include "weft/wire/byte_io.hpp"
 #include "weft/wire/digest.hpp"
 
 namespace weft::codec {
@@ -327,6 +328,21 @@ TEST(Chunk, RefusesCountsBeyondTheChunk) {
   const auto status = decode(pair, long_payload, new_bytes);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kDecodeLimit);
+}
+
+// The most gap bytes that the index allows: they must fit the reader's room, and be refused.
+TEST(Chunk, SurvivesAsManyGapsAsAChunkCanClaim) {
+  const std::uint32_t count = limits::kChunkElementsMax;
+  const ChunkPair pair = random_changes(DType::kU8, count, 0, 1);
+  Coded claim;
+  claim.entry.type = ChunkType::kBytes;
+  claim.entry.changed_count = count;
+  claim.payload.assign(6, std::byte{0});
+  wire::store_le(claim.payload.data(), count + count / 255);
+  claim.payload[4] = std::byte{1};  // a filled plane of zero gaps
+  claim.entry.payload_bytes = static_cast<std::uint32_t>(claim.payload.size());
+  std::vector<std::byte> new_bytes;
+  EXPECT_FALSE(decode(pair, claim, new_bytes));
 }
 
 TEST(Chunk, ChangedOffsetsListWhatDiffers) {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -281,9 +281,9 @@ TEST(Header, ReadsAMillionEntriesInTime) {
                     overlapping ? "0,1" : "0,0");
     }
     text += "}";
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: the machine may be busy
     const auto header = read_header(text, 1);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 10);
     ASSERT_FALSE(header);
     EXPECT_NE(header.error().detail.find(overlapping ? "overlaps" : "trailing"), std::string::npos);
   }

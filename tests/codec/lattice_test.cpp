@@ -5,7 +5,9 @@
 
 #include <vector>
 
+#include "codec/decode/decode_chunk.hpp"
 #include "codec/digest/digest_table.hpp"
+#include "codec/encode/encode_chunk.hpp"
 
 namespace weft::codec {
 namespace {
@@ -47,6 +49,48 @@ TEST(Lattice, PlacesAreExactBeyondFourGiB) {
     next += place.element_count;
   }
   EXPECT_EQ(next, count);
+}
+
+// Case B-014: positions beyond 32 bits survive encode and decode, also in a chunk across 2^32.
+TEST(Lattice, ChangesBeyondFourGiBKeepTheirPlace) {
+  const std::uint64_t count = std::uint64_t{5} << 30;
+  const std::uint64_t top = std::uint64_t{1} << 32;
+  const Schema schema = schema_of({{"a", DType::kU8, {count}, 0, count}});
+  const auto lattice =
+      Lattice::from_tiles(schema, {{kA, {0}, 0, 77}, {kA, {0}, 77, count - 77}}, 1);
+  ASSERT_TRUE(lattice);
+  EncodeWorkspace encoder;
+  DecodeWorkspace decoder;
+  for (const std::uint64_t position :
+       {std::uint64_t{0}, top / 2, top - 1, top, top + 1, count - 1}) {
+    ChunkIndex chunk{0};
+    while (lattice->place(chunk).first_element + lattice->place(chunk).element_count <= position) {
+      ++chunk.value;
+    }
+    const ChunkPlace place = lattice->place(chunk);
+    const std::vector<std::byte> old_bytes(place.bytes());
+    std::vector<std::byte> new_bytes = old_bytes;
+    new_bytes[position - place.first_element] = std::byte{9};
+    for (const auto type : {wire::ChunkType::kXor, wire::ChunkType::kOverwrite}) {
+      EncodeChoice choice;
+      choice.force = type;
+      const auto coded = encode_chunk({old_bytes, new_bytes, place.format}, choice, encoder);
+      ASSERT_TRUE(coded);
+      std::vector<std::byte> arrived(place.bytes());
+      ASSERT_TRUE(decode_chunk({{chunk, type, static_cast<std::uint32_t>(coded->payload.size()),
+                                 coded->changed_count, coded->new_digest},
+                                coded->payload,
+                                old_bytes,
+                                place.format,
+                                std::nullopt,
+                                true,
+                                nullptr},
+                               decoder, arrived));
+      const auto offsets = changed_offsets(old_bytes, arrived, 1, decoder);
+      ASSERT_EQ(offsets.size(), 1U);
+      EXPECT_EQ(place.first_element + offsets[0], position);
+    }
+  }
 }
 
 TEST(Lattice, NumbersEachProducersChunksInOneRun) {

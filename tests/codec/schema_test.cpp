@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -120,7 +120,7 @@ TEST(Schema, DifferenceSeesTypeAndShape) {
 }
 
 TEST(Schema, HoldsTwoHundredThousandTensorsInAThousandFiles) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: the machine may be busy
   std::vector<FileInput> files;
   std::string map;
   for (int f = 0; f < 1000; ++f) {
@@ -140,7 +140,7 @@ TEST(Schema, HoldsTwoHundredThousandTensorsInAThousandFiles) {
   const auto lattice = Lattice::default_for(*schema);
   ASSERT_TRUE(lattice);
   EXPECT_EQ(lattice->chunk_count(), 200'000U);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 10);
 }
 
 }  // namespace
