@@ -104,7 +104,7 @@ def measure(arguments, hosts, work):
     with rig.Fleet(work / "fleet", base, arguments.agents, arguments.shape, hosts=hosts) as fleet:
         fleet.start()
         agents = {n: p for n, p in fleet.processes.items() if n.startswith("node-")}
-        refits, version = [], 1
+        refits, version = [], 2
         with MemorySampler(agents) as sampler:
             for run in range(arguments.runs):
                 pair = (base, target) if run % 2 == 0 else (target, base)

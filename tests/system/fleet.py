@@ -207,7 +207,8 @@ class Fleet:
                                   self.publish_arguments(base, target, version, *more), environment)
 
     def status(self):
-        result = self.run("status", "--fleet", self.address, "--json", timeout=30)
+        more = ["--tls-insecure"] if self.hosts else []
+        result = self.run("status", "--fleet", self.address, "--json", *more, timeout=30)
         return json.loads(result.stdout) if result.returncode == 0 else None
 
     def members(self):
