@@ -39,7 +39,7 @@ class FleetObserver final : public RelayObserver {
     EXPECT_EQ(wire::frame_checksum(header, bytes.subspan(sizeof(header))), header.checksum());
     ++frames[{producer.value, sequence.value}];
     addresses.push_back(bytes.data());
-    if (hold) held.push_back(std::move(frame));
+    if (hold || hold_producer == static_cast<int>(producer.value)) held.push_back(std::move(frame));
   }
   void on_link_lost(const RefitId&, std::string_view member_id, const Error& error) override {
     lost.push_back({std::string(member_id), error});
@@ -55,6 +55,7 @@ class FleetObserver final : public RelayObserver {
   void on_rails_changed() override { ++rails_changed; }
   int rails_changed = 0;
   bool hold = false;
+  int hold_producer = -1;
   std::vector<SharedSlot> held;
 };
 

@@ -293,6 +293,26 @@ TEST(RelayFailure, ARailWithTooMuchInQuarantineIsRecycledBetweenRefits) {
   fleet.leave_and_expect_all_slots_back();
 }
 
+// One tree of two between the same nodes is given up by the parent: the child hears of it.
+TEST(RelayFailure, ALinkThatItsParentGaveUpIsLostThoughThePeerLives) {
+  RelayFleet fleet({.shape = "chain", .producers = 2, .agents = 4});
+  fleet.enter_all();
+  // Agent-2 is agent-1's child in both trees and lets nothing of producer 0 go.
+  fleet.agent(2).observer->hold_producer = 0;
+  EXPECT_TRUE(fleet.until(
+      [&] {
+        fleet.inject(0);
+        return !fleet.agent(2).observer->lost.empty();
+      },
+      30s, 1ms));
+  EXPECT_EQ(fleet.agent(1).observer->lost.at(0).member, "agent-2");
+  EXPECT_EQ(fleet.agent(1).observer->lost.at(0).error.code, ErrorCode::kTimeout);
+  EXPECT_EQ(fleet.agent(2).observer->lost.at(0).member, "agent-1");
+  const auto before = fleet.agent(2).observer->frames.size();
+  fleet.inject(1);
+  EXPECT_TRUE(fleet.until([&] { return fleet.agent(2).observer->frames.size() > before; }));
+}
+
 // B-071: a reader that vanishes lets go of what it held.
 TEST(RelayFailure, AVanishedChildReleasesTheFramesItHeld) {
   RelayFleet fleet({.shape = "star", .agents = 2});

@@ -72,6 +72,7 @@ class DownstreamLink {
   std::uint32_t number_in = 0;
   std::uint32_t operations = 0;  // writes that are not locally over
   TimePoint deadline;            // of connecting or closing
+  TimePoint last_heard;          // of this link
   TimePoint next_message;
   TimePoint last_progress;  // a grant, a taken frame, or nothing to do
 

@@ -174,7 +174,7 @@ class RelayCore {
   void scan_peers();
   void scan_upstream(OpenRefit& refit, UpstreamLink& link);
   void scan_downstream(OpenRefit& refit, DownstreamLink& link);
-  std::optional<Error> peer_failure(const Peer& peer) const;
+  std::optional<Error> peer_failure(const Peer& peer, TimePoint link_heard) const;
   void lose_upstream(OpenRefit& refit, UpstreamLink& link, const Error& error);
   void lose_downstream(OpenRefit& refit, DownstreamLink& link, const Error& error);
   void report_lost(OpenRefit& refit, const Peer& peer, const Error& error);

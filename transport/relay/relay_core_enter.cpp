@@ -54,7 +54,11 @@ Status RelayCore::check_plan(const wire::Plan& plan, NodeIndex self) const {
 Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   owner_.check();
   now_ = clock_.now();
-  if (find(plan.refit) != nullptr) return ok();
+  if (const OpenRefit* const open = find(plan.refit)) {
+    if (!open->leaving) return ok();
+    return failure(ErrorCode::kBusy, Stage::kRelay,
+                   "refit " + to_string(plan.refit) + " is being left");
+  }
   WEFT_TRY_STATUS(check_plan(plan, self));
   if (recycling_) {
     return failure(ErrorCode::kBusy, Stage::kRelay, "the rail is being opened again");

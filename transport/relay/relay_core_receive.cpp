@@ -47,7 +47,7 @@ void RelayCore::on_doorbell(std::uint32_t immediate) {
     return;
   }
   // A write that arrives is a sign of life: on a slow link no message may get past it.
-  link->place().parent->last_heard = now_;
+  link->place().parent->last_heard = link->last_heard = now_;
   if (link->phase == LinkPhase::kConnecting) open_upstream(*link);
   if (ring == UpstreamLink::Ring::kLate) {
     clear_magic(bell.slot);
@@ -198,6 +198,7 @@ void RelayCore::on_child_table(OpenRefit& refit, DownstreamLink& link,
     return;
   }
   if (link.phase != LinkPhase::kOpen) return;
+  link.last_heard = now_;
   link.read_table(message, now_);
   constexpr std::uint32_t kAttemptsMax = 4;
   if (link.attempts_max() >= kAttemptsMax) {
@@ -217,6 +218,7 @@ void RelayCore::on_parent_message(const ControlMessage& message) {
     return;
   }
   link->number_in = message.number;
+  link->last_heard = now_;
   if (link->phase == LinkPhase::kConnecting) open_upstream(*link);
   const std::uint32_t count = std::min(message.slot_count, link->place().slot_count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -239,6 +241,7 @@ void RelayCore::on_parent_message(const ControlMessage& message) {
 
 void RelayCore::open_upstream(UpstreamLink& link) {
   link.phase = LinkPhase::kOpen;
+  link.last_heard = now_;
   link.next_message = now_;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr Duration kScanInterval = std::chrono::milliseconds(1);
 constexpr std::uint32_t kRejectionsMax = 8;
+constexpr int kLinkSilence = 3;
 
 std::string seconds(Duration time) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(time).count() / 100;
@@ -51,7 +52,7 @@ void RelayCore::scan_peers() {
 }
 
 // Silence decides; refused posts alone do not while the peer is heard, a full queue looks the same.
-std::optional<Error> RelayCore::peer_failure(const Peer& peer) const {
+std::optional<Error> RelayCore::peer_failure(const Peer& peer, TimePoint link_heard) const {
   if (now_ - peer.last_heard >= options_.times.lost) {
     return lost(ErrorCode::kPeerLost, peer,
                 "has been silent for " + seconds(now_ - peer.last_heard));
@@ -59,6 +60,11 @@ std::optional<Error> RelayCore::peer_failure(const Peer& peer) const {
   if (peer.refusing && now_ - peer.refusing_since >= options_.times.lost) {
     return lost(ErrorCode::kPeerLost, peer,
                 "has accepted no post for " + seconds(now_ - peer.refusing_since));
+  }
+  // The peer lives, but has given this link up: other trees' frames explain no silence this long.
+  if (now_ - link_heard >= kLinkSilence * options_.times.lost) {
+    return lost(ErrorCode::kPeerLost, peer,
+                "has said nothing on this link for " + seconds(now_ - link_heard));
   }
   return std::nullopt;
 }
@@ -75,7 +81,8 @@ void RelayCore::scan_upstream(OpenRefit& refit, UpstreamLink& link) {
                          lost(ErrorCode::kPeerLost, parent,
                               "has not answered within " + seconds(options_.times.connect)));
   }
-  if (const auto error = peer_failure(parent)) return lose_upstream(refit, link, *error);
+  if (const auto error = peer_failure(parent, link.last_heard))
+    return lose_upstream(refit, link, *error);
   if (link.rejections >= kRejectionsMax) {
     return lose_upstream(
         refit, link,
@@ -94,7 +101,7 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
   if (link.phase == LinkPhase::kClosing) {
     const bool answered = link.child_done && link.closed_sent;
     if (refit.leaving && (answered || now_ >= link.deadline)) return end_downstream(link);
-    if (!refit.leaving && peer_failure(child)) end_downstream(link);  // it had left before
+    if (!refit.leaving && peer_failure(child, now_)) end_downstream(link);  // it had left before
     return;
   }
   if (link.phase == LinkPhase::kConnecting) {
@@ -103,7 +110,8 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
                            lost(ErrorCode::kPeerLost, child,
                                 "has not connected within " + seconds(options_.times.connect)));
   }
-  if (const auto error = peer_failure(child)) return lose_downstream(refit, link, *error);
+  if (const auto error = peer_failure(child, link.last_heard))
+    return lose_downstream(refit, link, *error);
   if (link.untaken() == 0) link.last_progress = now_;
   if (now_ - link.last_progress >= options_.times.stall) {
     return lose_downstream(refit, link,
