@@ -23,7 +23,7 @@ DOORS = (
     (r"tl/", ("include/weft/base/result.hpp",)),
     (r"xxhash\.h$", ("include/weft/wire/digest.hpp",)),  # docs/adr/0002
     (r"(oneapi/|tbb/)", ("codec/flow/",)),
-    (r"(zstd|simdjson)", ("codec/",)),
+    (r"(zstd|simdjson)", ("codec/", "bench/peers/")),
     (r"rdma/", ("transport/fabric/",)),
     (r"(grpc|google/protobuf|grpcpp|absl/)", ("transport/control/",)),
     (r"liburing", ("apply/store/",)),
