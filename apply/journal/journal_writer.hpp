@@ -40,7 +40,7 @@ std::vector<std::uint64_t> file_bases(const codec::Schema& schema);
 // 3. seal(): table, index, manifest; everything durable, the manifest last. Without it the journal
 //    does not count.
 // Owns:    its files and up to 4 MiB of memory; charges the budget and gives it back on destruction
-//          (RefitShelf charges what stays).
+//          (whoever keeps the journal charges it from then on).
 // Threads: any for append; the others one at a time.
 class JournalWriter {
  public:

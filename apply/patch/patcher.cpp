@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apply/patch/patcher.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ namespace {
 constexpr std::uint32_t kBlockBytesMin = 64 * 1024;
 constexpr std::uint32_t kBlockBytesMax = 64 * 1024 * 1024;
 constexpr std::uint32_t kDepthMax = 256;
-constexpr std::uint32_t kThreadsMax = 256;
+// More threads than this gain nothing, and each pins a set of buffers.
+constexpr std::uint32_t kThreadsMax = 8;
 
 Status check_options(const PatchOptions& options) {
   const auto refuse = [](const std::string& what) {
@@ -30,9 +32,7 @@ Status check_options(const PatchOptions& options) {
   if (options.depth == 0 || options.depth > kDepthMax) {
     return refuse("depth: " + std::to_string(options.depth) + "; from 1 to 256");
   }
-  if (options.threads == 0 || options.threads > kThreadsMax) {
-    return refuse("threads: " + std::to_string(options.threads) + "; from 1 to 256");
-  }
+  if (options.threads == 0) return refuse("threads: 0; at least 1");
   return ok();
 }
 
@@ -50,16 +50,17 @@ Result<PatchStats> apply_journal(const JournalReader& journal, CheckpointDir& ch
   }
   PatchShared shared(options);
   shared.record_total = journal.record_count();
+  const std::uint32_t threads = std::min(options.threads, kThreadsMax);
   std::vector<std::unique_ptr<BlockPatcher>> patchers;
-  for (std::uint32_t i = 0; i < options.threads; ++i) {
-    WEFT_TRY(auto patcher, BlockPatcher::open(journal, checkpoint, {i, options.threads}, shared));
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    WEFT_TRY(auto patcher, BlockPatcher::open(journal, checkpoint, {i, threads}, shared));
     patchers.push_back(std::move(patcher));
   }
-  std::vector<Status> outcomes(options.threads);
-  WEFT_TRY_STATUS(run_on_threads(options.threads, Stage::kApply,
+  std::vector<Status> outcomes(threads);
+  WEFT_TRY_STATUS(run_on_threads(threads, Stage::kApply,
                                  [&](std::uint32_t i) { outcomes[i] = patchers[i]->run(); }));
   PatchStats stats;
-  for (std::uint32_t i = 0; i < options.threads; ++i) {
+  for (std::uint32_t i = 0; i < threads; ++i) {
     if (!outcomes[i]) return at_stage(outcomes[i].error(), Stage::kApply);
     stats.records += patchers[i]->stats().records;
     stats.blocks += patchers[i]->stats().blocks;

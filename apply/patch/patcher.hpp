@@ -16,7 +16,7 @@ namespace weft::apply {
 struct PatchOptions {
   std::uint32_t block_bytes = limits::kApplyBlockBytes;  // a power of two, at least 64 KiB
   std::uint32_t depth = 8;                               // blocks in flight per thread
-  std::uint32_t threads = 1;
+  std::uint32_t threads = 1;  // at most 8 are used; each has depth blocks of memory
   // Written behind the cursor while the apply goes on; 0: only the final sync writes back.
   std::uint64_t writeback_bytes = 64 * 1024 * 1024;
   // Forget the page cache behind the cursor: for machines whose cache is counted against a limit

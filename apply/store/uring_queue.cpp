@@ -57,7 +57,7 @@ UringQueue::~UringQueue() {
   if (!ring_open_) return;
   // The kernel may still write into our buffers: they outlive every request.
   std::array<IoCompletion, 16> taken;
-  while (in_flight_ > 0 && wait(taken)) {
+  while (in_flight_ > 0 && collect(taken)) {
   }
   ::io_uring_queue_exit(&ring_);
 }
@@ -150,6 +150,10 @@ Status UringQueue::wait_for_one() {
 Result<std::size_t> UringQueue::wait(std::span<IoCompletion> into) {
   owner_.check();
   WEFT_ASSERT(in_flight_ > 0 && !into.empty());
+  return collect(into);
+}
+
+Result<std::size_t> UringQueue::collect(std::span<IoCompletion> into) {
   std::size_t count = 0;
   while (count == 0) {
     WEFT_TRY_STATUS(wait_for_one());

@@ -18,7 +18,7 @@ namespace weft::apply {
 // the same requests go unregistered, after one event `io_uring_buffers_unregistered` (case B-056).
 // Invariant: a slot is free or has exactly one entry in the ring.
 // Owns:      ring and buffers; the destructor waits for what is in flight.
-// Threads:   owner.
+// Threads:   owner; the destructor any.
 class UringQueue final : public IoQueue {
  public:
   static Result<std::unique_ptr<IoQueue>> open(const IoQueueOptions& options, EventSink& events);
@@ -45,6 +45,7 @@ class UringQueue final : public IoQueue {
   // True when the request is finished; then `completion` is filled and the slot is free.
   bool take(std::uint32_t slot_index, std::int32_t answer, IoCompletion& completion);
   Status wait_for_one();
+  Result<std::size_t> collect(std::span<IoCompletion> into);
 
   io_uring ring_{};
   bool ring_open_ = false;
