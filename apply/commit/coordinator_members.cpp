@@ -109,8 +109,10 @@ void CoordinatorRole::catch_up(Member& member, bool new_session) {
   }
   for (Decided& entry : decided_) {
     if (!entry.waiting.contains(member.id)) continue;
-    if (hello.state == wire::MemberState::kNeedsReseed) {
-      acknowledged(entry, member.id, false);
+    const bool applied = entry.decision.verdict == wire::Verdict::kCommit &&
+                         hello.content.version >= entry.decision.target.version;
+    if (hello.state == wire::MemberState::kNeedsReseed || applied) {
+      acknowledged(entry, member.id, applied);  // a Hello is as good as an Ack
     } else if (new_session || !entry.repeat_at.contains(member.id)) {
       entry.repeat_at[member.id] = now_;
     }

@@ -93,7 +93,9 @@ std::optional<wire::Cause> CoordinatorRole::seal_objection() const {
     return wire::Cause{ErrorCode::kProtocol,
                        std::to_string(changed) + " changed elements and no frame"};
   }
-  if (moved != (changed != 0)) {
+  // A full copy counts every element that it sends.
+  const bool counts_sent = open_->slots.begin()->second.begin.full;
+  if (moved ? changed == 0 : changed != 0 && !counts_sent) {
     return wire::Cause{ErrorCode::kProtocol, std::to_string(changed) +
                                                  " changed elements, but the root " +
                                                  (moved ? "differs" : "is the base's")};

@@ -20,6 +20,7 @@ struct ProducerOptions {
   std::uint32_t producer_count = 1;
   Digest schema;
   Duration heartbeat_period = std::chrono::seconds(1);
+  Duration hello_period = std::chrono::seconds(5);  // Hello again, though nothing has changed
   Duration coordinator_lost_after = std::chrono::seconds(5);
   Duration progress_period = std::chrono::milliseconds(200);
   Duration repeat_period = std::chrono::seconds(1);
@@ -168,6 +169,7 @@ class ProducerRole {
   TimePoint repeat_at_;
   TimePoint retry_at_;  // of a baseline that could not be moved
   TimePoint progress_at_{};
+  TimePoint hello_at_{};
 };
 
 }  // namespace weft::apply

@@ -189,6 +189,7 @@ void ProducerRole::say(wire::MemberMessage message) {
 }
 
 void ProducerRole::say_hello() {
+  hello_at_ = now_ + options_.hello_period;
   wire::Hello hello;
   hello.role = wire::Role::kProducer;
   hello.endpoint = options_.endpoint;
@@ -216,11 +217,11 @@ void ProducerRole::tick_session() {
         make_error(ErrorCode::kTimeout, Stage::kControl, "nothing heard from the coordinator"));
     return;
   }
-  if (now_ - session_->sent_at < options_.heartbeat_period) return;
-  if (session_->accepted) {
-    say(wire::Heartbeat{});
-  } else {
+  const bool due = now_ - session_->sent_at >= options_.heartbeat_period;
+  if (now_ >= hello_at_ || (due && !session_->accepted)) {
     say_hello();
+  } else if (due) {
+    say(wire::Heartbeat{});
   }
 }
 
