@@ -191,7 +191,9 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
       app_, "inspect", "Shows a delta file, a frame, a journal or a checkpoint in readable form",
       run_inspect);
   command->add_option("PATH", options->path, "File or directory")->required();
-  command->add_flag("--chunks", options->chunks, "One line per chunk");
+  command->add_flag("--chunks", options->chunks, "One line per chunk; of a checkpoint, per tensor");
+  command->add_option("--weights", options->weights_dir,
+                      "Of a journal: its checkpoint's directory");
 #endif
 }
 

@@ -58,8 +58,9 @@ struct VerifyOptions {
 
 struct InspectOptions {
   CommonOptions common;
-  std::string path;     // a delta file, a frame, a journal or a checkpoint directory
-  bool chunks = false;  // one line per chunk
+  std::string path;         // a delta file, a frame, a journal or a checkpoint directory
+  bool chunks = false;      // one line per chunk (of a checkpoint: per tensor)
+  std::string weights_dir;  // of a journal: the checkpoint that it is for
 };
 
 enum class PlanFormat : std::uint8_t { kText, kDot };
