@@ -29,17 +29,22 @@ void gather(std::span<const std::byte> old_bytes, std::span<const std::byte> new
   constexpr std::uint32_t kTop = sizeof(Word) * 8 - 1;
   const std::uint32_t mask = (1U << format.exponent_bits) - 1;
   // No branch on what a step is: the predictor would miss one in ten.
+  // Everything in locals: flags are bytes, and their stores might change anything else.
   std::uint32_t exception_count = 0;
-  for (std::uint32_t i = 0; i < stats.changed_count; ++i) {
+  std::uint8_t* const flags = rooms.flags;
+  std::uint32_t* const exceptions = rooms.exceptions;
+  const std::uint32_t changed_count = stats.changed_count;
+  const std::uint32_t shift = format.exponent_shift;
+  for (std::uint32_t i = 0; i < changed_count; ++i) {
     const Word before = load<Word>(old_bytes, positions[i]);
     const Word step = static_cast<Word>(load<Word>(new_bytes, positions[i]) - before);
     const auto up = static_cast<std::uint32_t>(((step >> kTop) & 1) ^ 1);
     const std::uint32_t exception = static_cast<Word>(step + 1) > 2 ? 1 : 0;
-    rooms.flags[i] = static_cast<std::uint8_t>(up | exception << 1);
-    rooms.exceptions[exception_count] = positions[i];
+    flags[i] = static_cast<std::uint8_t>(up | exception << 1);
+    exceptions[exception_count] = positions[i];
     exception_count += exception;
     // Exponent 0 without a field.
-    ++stats.changed[static_cast<std::uint32_t>(before >> format.exponent_shift) & mask];
+    ++stats.changed[static_cast<std::uint32_t>(before >> shift) & mask];
   }
   stats.exception_count = exception_count;
   for (std::uint32_t i = 0; i < exception_count; ++i) {

@@ -88,21 +88,24 @@ void split_words(ClassSplit& split) {
   std::uint32_t seen[kClassesMax] = {};  // members of the class in earlier blocks
   std::uint32_t counts[kClassesMax] = {};
   std::uint32_t exception_counts[kClassesMax] = {};
+  const std::uint32_t* positions = split.positions;
+  const std::uint8_t* all_flags = split.flags;
+  const std::uint32_t changed_count = split.changed_count;
   std::uint32_t i = 0;
   for (std::uint32_t start = 0; start < split.element_count; start += kBlockElements) {
     const std::uint32_t here = std::min(kBlockElements, split.element_count - start);
     const std::byte* old_block = split.old_bytes + std::size_t{start} * kBytes;
     std::uint32_t totals[kClassesMax] = {};
     classify<Isa, kBytes>(old_block, here, thresholds, split.cut.count, block, totals);
-    for (; i < split.changed_count && split.positions[i] - start < here; ++i) {
-      const std::uint32_t place = split.positions[i] - start;
+    for (; i < changed_count && positions[i] - start < here; ++i) {
+      const std::uint32_t place = positions[i] - start;
       const std::uint32_t word = load_word(old_block + std::size_t{place} * kBytes, kBytes);
       const std::uint32_t k = class_of[(word >> shift) & exponent_mask];
       const std::uint32_t w = place >> 6;
       const std::uint32_t at = counts[k]++;
       split.ranks[k][at] = seen[k] + block.before[k][w] +
                            Isa::popcount(Isa::low_bits(block.masks[w][k], place & 63));
-      const std::uint8_t flags = split.flags[i];
+      const std::uint8_t flags = all_flags[i];
       split.class_flags[k][at] = flags;
       split.exceptions[k][exception_counts[k]] = i;
       exception_counts[k] += flags >> 1;
@@ -174,16 +177,20 @@ bool apply_words(ClassApply& apply) {
       const std::uint32_t end = seen[k] + totals[k];
       const std::uint32_t* ranks = apply.ranks[k];
       const std::uint16_t* before = block.before[k];
+      // Bytes are written below, which might be fields of `apply` for all the compiler knows.
+      const std::byte* bits = apply.bits;
+      const std::uint64_t directions = apply.directions[k];
+      std::uint32_t* places = apply.places[k];
+      const std::uint32_t first = seen[k];
       std::uint32_t i = next[k];
       for (; ranks[i] < end; ++i) {
-        const std::uint32_t rank = ranks[i] - seen[k];
+        const std::uint32_t rank = ranks[i] - first;
         const std::uint32_t w = Isa::locate(before, rank);
         const std::uint32_t place = 64 * w + Isa::select_bit(block.masks[w][k], rank - before[w]);
-        const std::uint64_t bit = apply.directions[k] + i;
-        const std::uint32_t up =
-            (static_cast<std::uint32_t>(apply.bits[bit >> 3]) >> (bit & 7)) & 1;
+        const std::uint64_t bit = directions + i;
+        const std::uint32_t up = (static_cast<std::uint32_t>(bits[bit >> 3]) >> (bit & 7)) & 1;
         step_word<kBytes>(new_block + std::size_t{place} * kBytes, up);
-        apply.places[k][i] = start + place;
+        places[i] = start + place;
       }
       next[k] = i;
       seen[k] = end;

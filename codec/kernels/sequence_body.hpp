@@ -25,8 +25,10 @@ static inline std::uint32_t complement(const std::uint32_t* listed, std::uint32_
 
 // Gaps between ascending positions: remainders of k bits first, then the unary plane.
 template <typename Isa>
-void write_rice(BitWriter& out, const std::uint32_t* positions, std::uint32_t count,
+void write_rice(BitWriter& to, const std::uint32_t* positions, std::uint32_t count,
                 std::uint32_t k) {
+  // A copy without an address: what it writes are bytes, which might be its own fields otherwise.
+  BitWriter out = to;
   const std::uint64_t mask = (std::uint64_t{1} << k) - 1;
   if (k != 0) {
     std::uint32_t next = 0;  // position that a gap of zero would give
@@ -45,6 +47,7 @@ void write_rice(BitWriter& out, const std::uint32_t* positions, std::uint32_t co
     next = positions[i] + 1;
     return gap >> k;
   });
+  to = out;
 }
 
 // `scratch` has room for universe + 64 numbers.
