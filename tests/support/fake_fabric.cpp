@@ -226,8 +226,8 @@ Posted FakeFabric::post_send(PeerHandle peer, std::span<const std::byte> message
                                                                              : 1;
   for (std::uint32_t i = 0; i < copies; ++i) {
     std::vector<std::byte> bytes(message.begin(), message.end());
-    network_.add({number_, peer.value, false, [this, peer, bytes] {
-                    FakeFabric* const other = network_.rail(peer.value);
+    network_.add({number_, peer.value, false, [&network = network_, peer, bytes] {
+                    FakeFabric* const other = network.rail(peer.value);
                     if (other == nullptr) return;
                     FabricEvent event;
                     event.kind = FabricEventKind::kMessage;
@@ -295,15 +295,21 @@ Posted FakeFabric::do_read(const RemoteOperation& read) {
   if (!may_post(read.peer)) return Posted::kAgain;
   const std::uint64_t operation = next_operation_++;
   in_flight_[operation] = read.cookie;
-  network_.add({number_, read.peer.value, false, [this, read, operation] {
-                  FakeFabric* const other = network_.rail(read.peer.value);
-                  const auto from = other == nullptr ? std::span<std::byte>()
-                                                     : other->target(read.remote, read.bytes.size(),
-                                                                     MemoryAccess::kRemoteRead);
-                  if (from.empty()) return finish(operation, FabricEventKind::kFailed, kIoError);
-                  std::memcpy(read.bytes.data(), from.data(), from.size());
-                  finish(operation, FabricEventKind::kCompleted, 0);
-                }});
+  // Rails are looked up when the step acts: either may be gone by then.
+  network_.add(
+      {number_, read.peer.value, false, [&network = network_, from = number_, read, operation] {
+         FakeFabric* const self = network.rail(from);
+         FakeFabric* const other = network.rail(read.peer.value);
+         if (self == nullptr || !self->in_flight_.contains(operation)) return;
+         const auto held = other == nullptr ? std::span<std::byte>()
+                                            : other->target(read.remote, read.bytes.size(),
+                                                            MemoryAccess::kRemoteRead);
+         if (held.empty()) {
+           return self->finish(operation, FabricEventKind::kFailed, kIoError);
+         }
+         std::memcpy(read.bytes.data(), held.data(), held.size());
+         self->finish(operation, FabricEventKind::kCompleted, 0);
+       }});
   return Posted::kPosted;
 }
 

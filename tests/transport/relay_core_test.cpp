@@ -240,11 +240,13 @@ TEST(RelayCore, AChildThatTakesNothingHoldsBackTheProducerAndIsDroppedAtTheDeadl
   fleet.agent(0).observer->hold = true;  // never gives a slot back
   fleet.enter_all();
   std::uint32_t injected = 0;
-  EXPECT_TRUE(fleet.until([&] {
-    if (!fleet.node(0).observer->lost.empty()) return true;
-    injected += fleet.inject(0) ? 1 : 0;
-    return false;
-  }));
+  EXPECT_TRUE(fleet.until(
+      [&] {
+        if (!fleet.node(0).observer->lost.empty()) return true;
+        injected += fleet.inject(0) ? 1 : 0;
+        return false;
+      },
+      20s, 1ms));
   EXPECT_EQ(fleet.node(0).observer->lost[0].member, "agent-0");
   EXPECT_EQ(fleet.node(0).observer->lost[0].error.code, ErrorCode::kTimeout);
   EXPECT_LE(injected, 4U + 16U);

@@ -38,10 +38,12 @@ TEST_P(RelayDeath, ADeadLeafIsNamedInTimeAndOthersFinish) {
   }));
   fleet.kill(fleet.agent_index(5), GetParam().errors_reported);
   const TimePoint died = fleet.clock().now();
-  ASSERT_TRUE(fleet.until([&] {
-    if (sent < 100) sent += fleet.inject(0) ? 1 : 0;
-    return !fleet.agent(1).observer->lost.empty();
-  }));
+  ASSERT_TRUE(fleet.until(
+      [&] {
+        if (sent < 100) sent += fleet.inject(0) ? 1 : 0;
+        return !fleet.agent(1).observer->lost.empty();
+      },
+      20s, 1ms));
   EXPECT_LE(fleet.clock().now() - died, deadline_of(GetParam()));
   EXPECT_EQ(fleet.agent(1).observer->lost[0].member, "agent-5");
   EXPECT_EQ(fleet.agent(1).observer->lost[0].error.code, ErrorCode::kPeerLost);
@@ -64,11 +66,13 @@ TEST_P(RelayDeath, ADeadInteriorRelayIsNamedByParentAndChildren) {
   fleet.kill(fleet.agent_index(0), GetParam().errors_reported);
   const TimePoint died = fleet.clock().now();
   const std::vector<std::uint32_t> neighbours{0, fleet.agent_index(2), fleet.agent_index(3)};
-  ASSERT_TRUE(fleet.until([&] {
-    return std::all_of(neighbours.begin(), neighbours.end(), [&](std::uint32_t node) {
-      return !fleet.node(node).observer->lost.empty();
-    });
-  }));
+  ASSERT_TRUE(fleet.until(
+      [&] {
+        return std::all_of(neighbours.begin(), neighbours.end(), [&](std::uint32_t node) {
+          return !fleet.node(node).observer->lost.empty();
+        });
+      },
+      20s, 1ms));
   EXPECT_LE(fleet.clock().now() - died, deadline_of(GetParam()));
   for (const std::uint32_t node : neighbours) {
     EXPECT_EQ(fleet.node(node).observer->lost[0].member, "agent-0");
@@ -90,7 +94,7 @@ TEST(RelayFailure, APeerThatAcceptsNoPostIsLostAtTheDeadlineAndNamed) {
   ASSERT_TRUE(fleet.stream(5));
   fleet.network().refuse_posts(*fleet.agent(0).fabric, true);
   const TimePoint start = fleet.clock().now();
-  ASSERT_TRUE(fleet.until([&] { return !fleet.node(0).observer->lost.empty(); }));
+  ASSERT_TRUE(fleet.until([&] { return !fleet.node(0).observer->lost.empty(); }, 20s, 1ms));
   EXPECT_EQ(fleet.node(0).observer->lost[0].member, "agent-0");
   EXPECT_EQ(fleet.node(0).observer->lost[0].error.code, ErrorCode::kPeerLost);
   EXPECT_GE(fleet.clock().now() - start, 3s);
@@ -176,7 +180,7 @@ TEST(RelayFailure, AZombieWriteReachesOnlyQuarantinedSlots) {
     for (int i = 0; i < 4; ++i) fleet.inject(0);
     fleet.run_for(50ms);
     fleet.network().freeze(*fleet.node(0).fabric, true);
-    ASSERT_TRUE(fleet.until([&] { return !fleet.agent(0).observer->lost.empty(); }));
+    ASSERT_TRUE(fleet.until([&] { return !fleet.agent(0).observer->lost.empty(); }, 20s, 1ms));
     EXPECT_EQ(fleet.agent(0).observer->lost[0].member, "producer-0");
     EXPECT_EQ(fleet.agent(0).core->quarantined(), 4U);
     fleet.agent(0).core->leave(fleet.plan().refit);
@@ -274,7 +278,7 @@ TEST(RelayFailure, ARailWithTooMuchInQuarantineIsRecycledBetweenRefits) {
   fleet.enter_all();
   ASSERT_TRUE(fleet.stream(3));
   fleet.network().freeze(*fleet.node(0).fabric, true);
-  ASSERT_TRUE(fleet.until([&] { return !fleet.agent(0).observer->lost.empty(); }));
+  ASSERT_TRUE(fleet.until([&] { return !fleet.agent(0).observer->lost.empty(); }, 20s, 1ms));
   EXPECT_EQ(fleet.agent(0).core->quarantined(), 4U);
   fleet.agent(0).core->leave(fleet.plan().refit);
   EXPECT_TRUE(fleet.until([&] { return fleet.agent(0).pool->free_count() == 12; }));
@@ -320,7 +324,7 @@ TEST(RelayFailure, AVanishedChildReleasesTheFramesItHeld) {
   ASSERT_TRUE(fleet.stream(3));
   fleet.network().freeze(*fleet.agent(1).fabric, true);
   for (int i = 0; i < 4; ++i) fleet.inject(0);
-  ASSERT_TRUE(fleet.until([&] { return !fleet.node(0).observer->lost.empty(); }));
+  ASSERT_TRUE(fleet.until([&] { return !fleet.node(0).observer->lost.empty(); }, 20s, 1ms));
   // Writes that never came back keep their memory; the others are free at once.
   EXPECT_TRUE(fleet.until([&] {
     return fleet.node(0).pool->free_count() + RelayFleet::under_way(fleet.node(0)) == 32;
