@@ -19,6 +19,22 @@
 namespace weft::cli {
 namespace {
 
+// Words for values. (CLI11's own transformer shows values of small enums as characters.)
+template <typename Value>
+CLI::Validator one_of(std::vector<std::pair<std::string, Value>> words) {
+  std::string shown;
+  for (const auto& [word, value] : words) shown += (shown.empty() ? "" : "|") + word;
+  const auto translate = [words = std::move(words), shown](std::string& text) -> std::string {
+    for (const auto& [word, value] : words) {
+      if (text != word) continue;
+      text = std::to_string(static_cast<int>(value));
+      return {};
+    }
+    return "'" + text + "' is none of " + shown;
+  };
+  return CLI::Validator(translate, shown);
+}
+
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 a comparison found a difference; 2 wrong command line; 11 to 33 an "
     "error of docs/errors.md.";
@@ -113,19 +129,17 @@ void CommandLine::add_common(CLI::App& command, CommonOptions& common) {
           "--log-level", [&common](const LogLevel& level) { common.log_level = level; },
           "What is logged to stderr")
       ->type_name("LEVEL")
-      ->transform(CLI::CheckedTransformer(
-          std::vector<std::pair<std::string, LogLevel>>{{"debug", LogLevel::kDebug},
-                                                        {"info", LogLevel::kInfo},
-                                                        {"warning", LogLevel::kWarning},
-                                                        {"error", LogLevel::kError},
-                                                        {"off", LogLevel::kOff}}));
+      ->transform(one_of<LogLevel>({{"debug", LogLevel::kDebug},
+                                    {"info", LogLevel::kInfo},
+                                    {"warning", LogLevel::kWarning},
+                                    {"error", LogLevel::kError},
+                                    {"off", LogLevel::kOff}}));
   command
       .add_option_function<LogFormat>(
           "--log-format", [&common](const LogFormat& format) { common.log_format = format; },
           "How lines of the log look")
       ->type_name("FORMAT")
-      ->transform(CLI::CheckedTransformer(std::vector<std::pair<std::string, LogFormat>>{
-          {"text", LogFormat::kText}, {"json", LogFormat::kJson}}));
+      ->transform(one_of<LogFormat>({{"text", LogFormat::kText}, {"json", LogFormat::kJson}}));
 }
 
 void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool required) {
@@ -211,8 +225,7 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
       ->check(CLI::Range(1U, 1024U));
   command->add_option("--format", options->format, "text, or dot for Graphviz")
       ->type_name("FORMAT")
-      ->transform(CLI::CheckedTransformer(std::vector<std::pair<std::string, PlanFormat>>{
-          {"text", PlanFormat::kText}, {"dot", PlanFormat::kDot}}));
+      ->transform(one_of<PlanFormat>({{"text", PlanFormat::kText}, {"dot", PlanFormat::kDot}}));
   add_parsed<std::uint64_t>(*command, "--bytes", options->refit_bytes,
                             "Bytes of one refit, for the prediction", agent::parse_bytes)
       ->type_name("SIZE");
