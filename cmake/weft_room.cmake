@@ -70,7 +70,12 @@ function(weft_test name folder)
   endif()
   add_test(NAME ${name} COMMAND ${rig} $<TARGET_FILE:${name}> WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("untrusted" IN_LIST arg_LABELS)
+    add_dependencies(weft_untrusted_tests ${name})
+  endif()
 endfunction()
+# Tests of what reads bytes from a peer or a disk: `./dev test` runs them under ASan and UBSan too.
+add_custom_target(weft_untrusted_tests)
 
 # weft_fuzz(name LIBRARIES libraries... [SECONDS n]): the libFuzzer program tests/fuzz/<name>.cpp with the seeds of
 # tests/fuzz/corpus/<name>/ if there are any. Only in the fuzz preset; ctest (label fuzz) runs each one for a bounded time.
