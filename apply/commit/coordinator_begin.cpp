@@ -114,7 +114,7 @@ void CoordinatorRole::said(Member& member, const wire::Begin& begin) {
 
 void CoordinatorRole::gather(Member& member, const wire::Begin& begin) {
   if (!open_) {
-    open_.emplace();
+    open_ = Open{};
     open_->refit = RefitId{epoch_, ++attempts_};
     open_->begun_at = now_;
     open_->deadline = now_ + options_.begin_timeout;

@@ -205,9 +205,10 @@ FleetView CoordinatorRole::view() const {
       }
     }
     shown.connected = member.session.value != 0;
-    shown.unconfirmed = std::any_of(decided_.begin(), decided_.end(), [&](const Decided& entry) {
-      return entry.decision.verdict == wire::Verdict::kCommit && entry.waiting.contains(id);
-    });
+    shown.unconfirmed =
+        std::any_of(decided_.begin(), decided_.end(), [&name = id](const Decided& entry) {
+          return entry.decision.verdict == wire::Verdict::kCommit && entry.waiting.contains(name);
+        });
     view.members.push_back(std::move(shown));
   }
   if (!decided_.empty() && decided_.back().outcome.verdict != wire::Verdict::kUndecided) {
