@@ -32,10 +32,12 @@ using std::chrono::milliseconds;
 
 constexpr Duration kCallTimeout = std::chrono::seconds(10);
 constexpr Duration kSpin = microseconds(50);
-constexpr Duration kSleep = microseconds(50);
-constexpr Duration kSleepQuiet = microseconds(500);  // open refits, nothing for a while
-constexpr Duration kSleepIdle = milliseconds(2);     // no open refit
-constexpr Duration kQuietAfter = milliseconds(20);
+// With open refits each sleep is a share of the quiet so far: what comes next is late by at most
+// that share of its distance, and a link of few frames costs few wake-ups.
+constexpr Duration kSleepMin = microseconds(50);
+constexpr Duration kSleepMax = microseconds(500);
+constexpr int kSleepShare = 4;
+constexpr Duration kSleepIdle = milliseconds(2);  // no open refit
 constexpr std::size_t kInjectsPerTurn = 64;
 
 void sleep_for(Duration time) {
@@ -212,7 +214,7 @@ class Relay::Body {
   void rest(Duration quiet) {
     if (quiet < kSpin) return;
     if (core_->idle() && !closing_) return sleep_for(kSleepIdle);
-    sleep_for(quiet < kQuietAfter ? kSleep : kSleepQuiet);
+    sleep_for(std::clamp(quiet / kSleepShare, kSleepMin, kSleepMax));
   }
 
   bool finished() {
