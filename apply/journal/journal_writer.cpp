@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kBufferBytes = kMiB;
 constexpr std::uint64_t kAllocationStep = 4 * kMiB;
+// The disk writes while frames arrive, so that the sync before the vote finds little left.
+constexpr std::uint64_t kWritebackStep = kMiB;
 
 }  // namespace
 
@@ -24,6 +26,7 @@ struct AppendFile {
   std::unique_ptr<File> file;
   std::uint64_t end = 0;
   std::uint64_t allocated = 0;
+  std::uint64_t started = 0;  // below this the disk has been asked to write
 
   // Room first, in steps, so that the disk is full before the vote and not behind it.
   Status append(std::span<const std::byte> bytes) {
@@ -40,6 +43,10 @@ struct AppendFile {
     }
     WEFT_TRY_STATUS(file->write(end, bytes));
     end += bytes.size();
+    if (end - started >= kWritebackStep) {
+      file->start_writeback(started, end - started);
+      started = end;
+    }
     return ok();
   }
   // Gives back what was reserved and not needed, then syncs.

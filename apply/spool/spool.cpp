@@ -14,6 +14,8 @@ namespace {
 
 // Room is asked for in such steps: a full disk shows while frames arrive, before any vote.
 constexpr std::uint64_t kAllocationStep = 4 * kMiB;
+// The disk writes while frames arrive, so that the sync before the vote finds little left.
+constexpr std::uint64_t kWritebackStep = kMiB;
 constexpr std::uint64_t kFrameBytesMax = 4 * kMiB;  // of the largest slot
 
 std::string lane_name(std::size_t producer) { return "p" + std::to_string(producer); }
@@ -134,7 +136,12 @@ Status Spool::append(ProducerIndex producer, FrameSequence sequence,
     lane.charged -= bytes;
     return at_stage(std::move(written).error(), Stage::kResolve);
   }
-  return note(lane, sequence, bytes);
+  WEFT_TRY_STATUS(note(lane, sequence, bytes));
+  if (lane.end - lane.started >= kWritebackStep) {
+    lane.file->start_writeback(lane.started, lane.end - lane.started);
+    lane.started = lane.end;
+  }
+  return ok();
 }
 
 std::optional<std::uint32_t> Spool::frame_bytes(ProducerIndex producer,

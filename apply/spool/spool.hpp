@@ -63,6 +63,7 @@ class Spool {
     std::vector<Place> places;  // by sequence
     std::uint64_t end = 0;
     std::uint64_t allocated = 0;
+    std::uint64_t started = 0;  // below this the disk has been asked to write
     std::uint64_t charged = 0;
   };
 
