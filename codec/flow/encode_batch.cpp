@@ -117,6 +117,7 @@ Status FramePacker::pack(const EncodedBatch& batch) {
     ++summary_.chunks_by_type[type];
     summary_.payload_bytes_by_type[type] += entry.payload_bytes;
     packed_bytes_ += item.chunk_bytes;
+    ++summary_.tensors[item.tensor.value].chunks_by_type[type];
     if (entry.type != wire::ChunkType::kSame) {
       summary_.seal.changed_elements += entry.changed_count;
       TensorEncodeStats& tensor = summary_.tensors[item.tensor.value];

@@ -57,6 +57,7 @@ struct TensorEncodeStats {
   std::uint64_t changed_elements = 0;
   std::uint64_t payload_bits = 0;  // index included
   double ideal_bits = 0;
+  std::array<std::uint32_t, wire::kChunkTypeCount> chunks_by_type{};
 };
 
 // Threads: a value; one at a time.
