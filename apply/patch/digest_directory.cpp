@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "apply/store/checkpoint_source.hpp"
-#include "codec/flow/encode_flow.hpp"
 
 namespace weft::apply {
 
@@ -14,7 +13,7 @@ namespace {
 // Threads: any.
 class CountingSource final : public codec::ChunkSource {
  public:
-  CountingSource(CheckpointSource& source, std::uint64_t total, const DigestProgress& on_progress)
+  CountingSource(codec::ChunkSource& source, std::uint64_t total, const DigestProgress& on_progress)
       : source_(source), total_(total), on_progress_(on_progress) {}
 
   Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
@@ -28,7 +27,7 @@ class CountingSource final : public codec::ChunkSource {
   }
 
  private:
-  CheckpointSource& source_;
+  codec::ChunkSource& source_;
   std::uint64_t total_;
   const DigestProgress& on_progress_;
   std::mutex mutex_;
@@ -37,12 +36,18 @@ class CountingSource final : public codec::ChunkSource {
 
 }  // namespace
 
+Result<codec::DigestTable> digest_source(codec::ChunkSource& source, std::uint64_t total,
+                                         const codec::Lattice& lattice, std::uint32_t threads,
+                                         const DigestProgress& on_progress) {
+  CountingSource counting(source, total, on_progress);
+  return codec::digest_flow(lattice, counting, threads);
+}
+
 Result<codec::DigestTable> digest_directory(const CheckpointDir& checkpoint,
                                             const codec::Lattice& lattice, std::uint32_t threads,
                                             const DigestProgress& on_progress) {
   CheckpointSource source(lattice, checkpoint);
-  CountingSource counting(source, checkpoint.schema().tensor_bytes(), on_progress);
-  return codec::digest_flow(lattice, counting, threads);
+  return digest_source(source, checkpoint.schema().tensor_bytes(), lattice, threads, on_progress);
 }
 
 }  // namespace weft::apply

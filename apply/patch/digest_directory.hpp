@@ -6,6 +6,7 @@
 
 #include "apply/store/checkpoint_dir.hpp"
 #include "codec/digest/digest_table.hpp"
+#include "codec/flow/encode_flow.hpp"
 #include "codec/project/lattice.hpp"
 #include "weft/base/result.hpp"
 
@@ -19,5 +20,10 @@ using DigestProgress = std::function<bool(std::uint64_t done, std::uint64_t tota
 Result<codec::DigestTable> digest_directory(const CheckpointDir& checkpoint,
                                             const codec::Lattice& lattice, std::uint32_t threads,
                                             const DigestProgress& on_progress = {});
+
+// The same of the new bytes of any source, `total` bytes in all.
+Result<codec::DigestTable> digest_source(codec::ChunkSource& source, std::uint64_t total,
+                                         const codec::Lattice& lattice, std::uint32_t threads,
+                                         const DigestProgress& on_progress = {});
 
 }  // namespace weft::apply

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "apply/patch/apply_delta.hpp"
 #include "apply/patch/digest_directory.hpp"
 #include "apply/store/checkpoint_dir.hpp"
+#include "weft/base/guarded.hpp"
 
 namespace weft::apply {
 
@@ -12,39 +16,72 @@ namespace {
 
 constexpr std::size_t kDifferencesShown = 10;
 
-// Compares chunk by chunk, bit by bit; digests have no part in it.
-Status compare(const CheckpointDir& left, const CheckpointDir& right, const codec::Lattice& lattice,
-               const VerifyDirOptions& options, VerifySummary& summary) {
-  std::vector<std::byte> left_bytes;
-  std::vector<std::byte> right_bytes;
-  std::uint64_t done = 0;
-  for (std::uint32_t i = 0; i < lattice.chunk_count(); ++i) {
-    const codec::ChunkPlace place = lattice.place(ChunkIndex{i});
-    left_bytes.resize(place.bytes());
-    right_bytes.resize(place.bytes());
-    WEFT_TRY_STATUS(left.read(place, left_bytes));
-    WEFT_TRY_STATUS(right.read(place, right_bytes));
-    done += place.bytes();
-    if (options.on_progress && !options.on_progress("compare", done, summary.tensor_bytes)) {
-      return failure(ErrorCode::kTimeout, Stage::kScan, "stopped by request");
-    }
-    if (std::memcmp(left_bytes.data(), right_bytes.data(), place.bytes()) == 0) continue;
-    summary.matches = false;
-    const std::size_t width = place.element_bytes();
-    const std::string& name = left.schema().tensor(place.tensor).name;
-    for (std::uint32_t e = 0; e < place.element_count; ++e) {
-      if (std::memcmp(&left_bytes[e * width], &right_bytes[e * width], width) == 0) continue;
-      ++summary.different_elements;
-      auto& shown = summary.differences;
-      if (!shown.empty() && shown.back().tensor == name) {
-        ++shown.back().count;
-      } else if (shown.size() < kDifferencesShown) {
-        shown.push_back({name, place.first_element + e, 1});
-      }
-    }
+// Chunks of one checkpoint on their way to the hash, compared with those of another bit by bit.
+// Threads: any.
+class ComparingSource final : public codec::ChunkSource {
+ public:
+  ComparingSource(const CheckpointDir& left, const CheckpointDir& right,
+                  const codec::Lattice& lattice)
+      : left_(left), right_(right), lattice_(lattice) {}
+
+  Status read(ChunkIndex chunk, std::span<std::byte>, std::span<std::byte> bytes) override {
+    const codec::ChunkPlace place = lattice_.place(chunk);
+    WEFT_TRY_STATUS(left_.read(place, bytes));
+    std::vector<std::byte> other = take_buffer();
+    other.resize(bytes.size());
+    WEFT_TRY_STATUS(right_.read(place, other));
+    if (std::memcmp(bytes.data(), other.data(), bytes.size()) != 0) note(place, bytes, other);
+    buffers_.with([&](auto& buffers) { buffers.push_back(std::move(other)); });
+    return ok();
   }
-  return ok();
-}
+
+  // When all chunks have been read: the first tensors that differ, in the order of their names.
+  void fill(VerifySummary& summary) const {
+    found_.with([&](const auto& found) {
+      for (const auto& [tensor, difference] : found) {
+        summary.matches = false;
+        summary.different_elements += difference.count;
+        if (summary.differences.size() < kDifferencesShown) {
+          summary.differences.push_back(difference);
+        }
+      }
+    });
+  }
+
+ private:
+  std::vector<std::byte> take_buffer() {
+    return buffers_.with([](auto& buffers) -> std::vector<std::byte> {
+      if (buffers.empty()) return {};
+      auto last = std::move(buffers.back());
+      buffers.pop_back();
+      return last;
+    });
+  }
+
+  void note(const codec::ChunkPlace& place, std::span<const std::byte> bytes,
+            std::span<const std::byte> other) {
+    const std::size_t width = place.element_bytes();
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    for (std::uint32_t e = 0; e < place.element_count; ++e) {
+      if (std::memcmp(&bytes[e * width], &other[e * width], width) == 0) continue;
+      if (count++ == 0) first = place.first_element + e;
+    }
+    found_.with([&](auto& found) {
+      const std::string& name = left_.schema().tensor(place.tensor).name;
+      const auto [at, is_new] =
+          found.try_emplace(place.tensor.value, VerifyDifference{name, first, 0});
+      at->second.element = std::min(at->second.element, first);
+      at->second.count += count;
+    });
+  }
+
+  const CheckpointDir& left_;
+  const CheckpointDir& right_;
+  const codec::Lattice& lattice_;
+  Guarded<std::vector<std::vector<std::byte>>> buffers_;
+  Guarded<std::map<std::uint32_t, VerifyDifference>> found_;  // by tensor
+};
 
 }  // namespace
 
@@ -58,20 +95,28 @@ Result<VerifySummary> verify_dir(const std::string& dir, const VerifyDirOptions&
   summary.lattice = lattice.digest();
   summary.lattice_name = "default";
   summary.tensor_bytes = checkpoint.schema().tensor_bytes();
-  WEFT_TRY(const auto table, digest_directory(checkpoint, lattice, options.threads,
-                                              [&](std::uint64_t done, std::uint64_t total) {
-                                                return !options.on_progress ||
-                                                       options.on_progress("hash", done, total);
-                                              }));
-  summary.root = table.root(lattice);
-  if (options.root && *options.root != summary.root) summary.matches = false;
-  if (!options.against_dir.empty()) {
+  const auto report = [&](const char* step) -> DigestProgress {
+    if (!options.on_progress) return {};
+    return [&options, step](std::uint64_t done, std::uint64_t total) {
+      return options.on_progress(step, done, total);
+    };
+  };
+  if (options.against_dir.empty()) {
+    WEFT_TRY(const auto table,
+             digest_directory(checkpoint, lattice, options.threads, report("hash")));
+    summary.root = table.root(lattice);
+  } else {
     WEFT_TRY(const auto other,
              CheckpointDir::open_path(options.against_dir, Access::kRead, options.store, events));
     WEFT_TRY_STATUS(codec::schema_difference(checkpoint.schema(), other.schema()));
-    WEFT_TRY_STATUS(compare(checkpoint, other, lattice, options, summary));
+    ComparingSource source(checkpoint, other, lattice);
+    WEFT_TRY(const auto table, digest_source(source, summary.tensor_bytes, lattice, options.threads,
+                                             report("compare")));
+    summary.root = table.root(lattice);
+    source.fill(summary);
     WEFT_TRY_STATUS(other.check_identity());
   }
+  if (options.root && *options.root != summary.root) summary.matches = false;
   WEFT_TRY_STATUS(checkpoint.check_identity());
   return summary;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -251,6 +252,54 @@ TEST_F(ApplyDelta, VerifyGivesTheRootAndFindsDifferences) {
   EXPECT_EQ(found->differences[0].element, 10'000U);
   write_directory(target_dir(), base_);
   EXPECT_TRUE(verify_dir(base_dir(), against, no_events)->matches);
+}
+
+TEST_F(ApplyDelta, VerifyCountsTheDifferencesOfAllChunksOnEveryNumberOfThreads) {
+  const TestCheckpoint large = make_checkpoint(12'000'000, 5);
+  const TestCheckpoint other = change_elements(large, 0.01, 6);
+  write_directory(base_dir(), large);
+  write_directory(target_dir(), other);
+  std::uint64_t different = 0;
+  for (const auto& [file, tensors] : large) {
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const auto& before = tensors[t].bytes;
+      const auto& after = other.at(file)[t].bytes;
+      if (before.empty()) continue;
+      std::uint64_t element_count = 1;
+      for (const std::uint64_t extent : tensors[t].shape) element_count *= extent;
+      const std::size_t width = before.size() / element_count;
+      for (std::size_t e = 0; e < element_count; ++e) {
+        different += !std::equal(&before[e * width], &before[e * width] + width, &after[e * width]);
+      }
+    }
+  }
+  VerifyDirOptions options;
+  options.against_dir = target_dir();
+  options.threads = 1;
+  const auto alone = verify_dir(base_dir(), options, no_events);
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_EQ(alone->different_elements, different);
+  EXPECT_EQ(alone->root, verify_dir(base_dir(), {}, no_events)->root);
+  options.threads = 4;
+  const auto together = verify_dir(base_dir(), options, no_events);
+  ASSERT_TRUE(together);
+  EXPECT_EQ(together->different_elements, different);
+  EXPECT_EQ(together->root, alone->root);
+  ASSERT_EQ(together->differences.size(), alone->differences.size());
+  for (std::size_t i = 0; i < alone->differences.size(); ++i) {
+    EXPECT_EQ(together->differences[i].tensor, alone->differences[i].tensor);
+    EXPECT_EQ(together->differences[i].element, alone->differences[i].element);
+    EXPECT_EQ(together->differences[i].count, alone->differences[i].count);
+  }
+}
+
+TEST_F(ApplyDelta, VerifyAgainstStopsWhenItIsAskedTo) {
+  VerifyDirOptions options;
+  options.against_dir = target_dir();
+  options.on_progress = [](std::string_view, std::uint64_t, std::uint64_t) { return false; };
+  const auto stopped = verify_dir(base_dir(), options, no_events);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kTimeout);
 }
 
 }  // namespace
