@@ -168,6 +168,18 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
   command->add_option("OLD", options->base_dir, "Directory of the base checkpoint")->required();
   command->add_option("NEW", options->target_dir, "Directory of the target checkpoint")->required();
   command->add_option("-o,--output", options->output_file, "Delta file to write");
+  command
+      ->add_option("--format", options->format, "table, or json or csv for programs (docs/json.md)")
+      ->type_name("FORMAT")
+      ->excludes(command->get_option("--json"))
+      ->transform(one_of<DiffFormat>(
+          {{"table", DiffFormat::kTable}, {"json", DiffFormat::kJson}, {"csv", DiffFormat::kCsv}}));
+  command->add_option("--tensors", options->tensors_shown, "Tensors in the table; 0: all")
+      ->capture_default_str();
+  command->add_option("--profile", options->profile, "compact is smallest, fast for fast links")
+      ->type_name("PROFILE")
+      ->transform(one_of<codec::Profile>(
+          {{"compact", codec::Profile::kCompact}, {"fast", codec::Profile::kFast}}));
   command->add_option("--threads", options->threads, "Workers; 0: one per core")
       ->check(CLI::Range(0, 1024));
 #endif

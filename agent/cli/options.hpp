@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/lib/config.hpp"
+#include "codec/encode/encode_chunk.hpp"
 #include "transport/control/host_port.hpp"
 #include "transport/control/tls_options.hpp"
 #include "weft/base/ids.hpp"
@@ -33,8 +34,13 @@ struct FleetOptions {
   std::chrono::milliseconds timeout{10'000};
 };
 
+enum class DiffFormat : std::uint8_t { kTable, kJson, kCsv };
+
 struct DiffOptions {
-  CommonOptions common;
+  CommonOptions common;  // json: as format kJson
+  DiffFormat format = DiffFormat::kTable;
+  codec::Profile profile = codec::Profile::kCompact;
+  std::uint32_t tensors_shown = 10;  // in the table; 0: all that changed
   std::string base_dir;
   std::string target_dir;
   std::string output_file;  // empty: only count

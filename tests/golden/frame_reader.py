@@ -108,6 +108,17 @@ def read_frame(data):
     return Frame(fleet, epoch_number, epoch_coordinator, lattice, attempt, producer, sequence, entries)
 
 
+def read_frames(data):
+    """Frames that lie one behind the other and fill data."""
+    at = 0
+    while at < len(data):
+        require(len(data) - at >= HEADER.size, "shorter than a header")
+        index_bytes, payload_bytes = struct.unpack_from("<II", data, at + 72)
+        end = at + HEADER.size + index_bytes + payload_bytes
+        yield read_frame(data[at:end])
+        at = end
+
+
 class Bits:
     """Bits from the lowest of the first byte upwards; numbers have their lowest bit first."""
 
