@@ -20,8 +20,8 @@ void write_parameters(BitWriter& out, const ClassChoice& choice, const ElementFo
   }
 }
 
-void write_magnitude(BitWriter& out, const ChangedChunk& chunk, std::uint32_t position,
-                     std::uint32_t reference) {
+inline void write_magnitude(BitWriter& out, const ChangedChunk& chunk, std::uint32_t position,
+                            std::uint32_t reference) {
   const std::uint64_t before = chunk.old_word(position);
   const std::uint64_t after = chunk.new_word(position);
   const std::uint64_t mask = chunk.word_mask();
@@ -41,6 +41,19 @@ void write_magnitude(BitWriter& out, const ChangedChunk& chunk, std::uint32_t po
     out.put((std::uint64_t{1} << kMagnitudeEscape) | after << (kMagnitudeEscape + 1),
             kMagnitudeEscape + 1 + chunk.word_bits());
   }
+}
+
+// The writer comes and goes by value: a copy without an address stays in registers.
+BitWriter write_magnitudes(BitWriter out, const ChangedChunk& chunk, const ClassSplit& split,
+                           std::uint32_t reference) {
+  for (std::uint32_t k = 0; k < split.cut.count; ++k) {
+    const std::uint32_t* exceptions = split.exceptions[k];
+    const std::uint32_t count = split.exception_counts[k];
+    for (std::uint32_t i = 0; i < count; ++i) {
+      write_magnitude(out, chunk, split.positions[exceptions[i]], reference);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -81,13 +94,7 @@ std::byte* write_classed(const ChangedChunk& chunk, const ClassChoice& choice,
     chunk.kernels.write_sequence(out, lists.indices.get(), exception_count, count,
                                  lists.scratch.get());
   }
-  for (std::uint32_t k = 0; k < choice.cut.count; ++k) {
-    for (std::uint32_t i = 0; i < split.exception_counts[k]; ++i) {
-      write_magnitude(out, chunk, lists.positions[split.exceptions[k][i]],
-                      choice.magnitude_reference);
-    }
-  }
-  return out.align();
+  return write_magnitudes(out, chunk, split, choice.magnitude_reference).align();
 }
 
 }  // namespace weft::codec
