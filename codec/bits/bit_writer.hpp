@@ -86,6 +86,10 @@ class BitWriter {
     end_ones(word, word_index, at - pending_bits_);
   }
 
+  std::uint64_t bits_since(const std::byte* start) const {
+    return static_cast<std::uint64_t>(at_ - start) * 8 + pending_bits_;
+  }
+
   // Zero bits up to the next whole byte; returns where the next byte goes.
   std::byte* align() {
     if (pending_bits_ != 0) put(0, 8 - pending_bits_);

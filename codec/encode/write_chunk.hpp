@@ -10,6 +10,7 @@
 #include "codec/encode/class_choice.hpp"
 #include "codec/encode/encode_chunk.hpp"
 #include "codec/encode/encode_workspace.hpp"
+#include "codec/encode/piece_hash.hpp"
 #include "codec/kernels/kernel_set.hpp"
 
 namespace weft::codec {
@@ -33,8 +34,14 @@ struct ChangedChunk {
   std::uint64_t word_mask() const { return ~std::uint64_t{0} >> (64 - word_bits()); }
 };
 
-std::byte* write_classed(const ChangedChunk& chunk, const ClassChoice& choice,
-                         const ChangeStats& stats);
+// Threads: a value; one at a time.
+struct ClassedPayload {
+  std::byte* end = nullptr;
+  std::uint32_t changed_count = 0;
+  double ideal_bits = 0;
+};
+// Needs no positions: it finds the changes itself, and hashes what is not hashed yet on the way.
+ClassedPayload write_classed(const ChangedChunk& chunk, const ClassChoice& choice, PieceHash& hash);
 std::byte* write_sparse(const ChangedChunk& chunk, std::uint32_t golomb_order);
 std::byte* write_xor(const ChangedChunk& chunk, std::uint32_t golomb_order);
 std::byte* write_overwrite(const ChangedChunk& chunk);
