@@ -219,6 +219,7 @@ EncodeWorkspace& EncodeWorkspace::operator=(EncodeWorkspace&&) noexcept = defaul
 Result<EncodedChunk> encode_chunk(const ChunkInput& input, const EncodeChoice& choice,
                                   EncodeWorkspace& workspace) {
   WEFT_TRY_STATUS(check_input(input, choice));
+  if (choice.kernel_set == nullptr) WEFT_TRY_STATUS(kernels_status());
   EncodeWorkspace::Lists& lists = workspace.lists();
   ChangedChunk chunk{
       input, choice.kernel_set != nullptr ? *choice.kernel_set : kernels(), lists,

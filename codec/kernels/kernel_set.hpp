@@ -11,6 +11,7 @@
 #include "codec/bits/bit_writer.hpp"
 #include "codec/bits/sequence.hpp"
 #include "codec/safetensors/dtype.hpp"
+#include "weft/base/result.hpp"
 
 namespace weft::codec {
 
@@ -111,9 +112,14 @@ struct KernelSet {
   }
 };
 
-// The set of this process: the widest that the machine has, or the one that WEFT_KERNELS
-// (scalar, avx2, avx512) names at start if the machine has it.
+// The set of this process: the widest that the machine has, or the one that WEFT_KERNELS names
+// (scalar, avx2, avx512). Where that is a wrong name or a set that the machine lacks, the widest:
+// kernels_status() is then kConfig and says why, programs refuse to start and nothing is coded.
 const KernelSet& kernels();
+const Status& kernels_status();
+
+// The set of that name; null or empty: the widest. Errors: kConfig, naming those that there are.
+Result<const KernelSet*> choose_kernels(const char* name);
 
 // All sets that this machine can run, narrowest first: for tests and benchmarks.
 std::span<const KernelSet* const> available_kernels();
