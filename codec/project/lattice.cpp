@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "codec/project/cover.hpp"
+#include "codec/project/tensor_box.hpp"
 #include "weft/base/assert.hpp"
 #include "weft/wire/byte_io.hpp"
 #include "weft/wire/digest.hpp"
@@ -14,42 +16,35 @@ namespace weft::codec {
 namespace {
 
 constexpr std::uint32_t kLatticeMagic = 0x544C'4657;  // "WFLT"
-constexpr std::size_t kTileBytes = 4 + 4 + 8 + 8;
+constexpr std::size_t kRunBytes = 4 + 4 + 8 + 8;
+constexpr std::size_t kBoxBytesMin = kRunBytes + 4;
 
-std::string run_text(const Schema& schema, TensorIndex tensor, std::uint64_t first,
-                     std::uint64_t end) {
-  return "tensor " + schema.tensor(tensor).name + " elements [" + std::to_string(first) + ", " +
-         std::to_string(end) + ")";
-}
+// Lattices of runs alone keep the first version's bytes, and with them their digest.
+constexpr std::uint32_t kRunsVersion = 1;
+constexpr std::uint32_t kBoxesVersion = 2;
 
-// Every element of every tensor in exactly one tile. `tiles` is sorted by tensor and first element.
-Status check_cover(const Schema& schema, const std::vector<Tile>& tiles) {
-  auto tile = tiles.begin();
-  for (std::uint32_t t = 0; t < schema.tensors().size(); ++t) {
-    const std::uint64_t element_count = schema.tensor(TensorIndex{t}).element_count;
-    std::uint64_t next = 0;
-    for (; tile != tiles.end() && tile->tensor.value == t; ++tile) {
-      const auto wrong = [&](const char* what, std::uint64_t first, std::uint64_t end) {
-        return failure(
-            ErrorCode::kConfig, Stage::kOpen,
-            std::string("lattice: ") + what + " in " + run_text(schema, tile->tensor, first, end));
-      };
-      if (tile->element_count == 0 || tile->first_element > element_count ||
-          tile->element_count > element_count - tile->first_element) {
-        return wrong("a tile out of range", tile->first_element,
-                     tile->first_element + tile->element_count);
-      }
-      if (tile->first_element > next) return wrong("a gap", next, tile->first_element);
-      if (tile->first_element < next) return wrong("an overlap", tile->first_element, next);
-      next = tile->first_element + tile->element_count;
-    }
-    if (next != element_count) {
+// Sizes that cannot be right, before anything is multiplied.
+Status check_form(const std::vector<Tile>& tiles, std::uint32_t producer_count) {
+  for (const Tile& tile : tiles) {
+    if (tile.producer.value >= producer_count) {
       return failure(ErrorCode::kConfig, Stage::kOpen,
-                     "lattice: a gap in " + run_text(schema, TensorIndex{t}, next, element_count));
+                     "lattice: a tile of producer " + std::to_string(tile.producer.value) + " of " +
+                         std::to_string(producer_count));
+    }
+    std::uint64_t runs = 1;
+    bool sound = true;
+    for (std::uint32_t i = 0; i < tile.axis_count() && sound; ++i) {
+      sound = tile.outer[i].extent <= tile.element_count / runs;
+      runs *= sound ? tile.outer[i].extent : 1;
+    }
+    if (!sound || tile.element_count % runs != 0 ||
+        (tile.element_count == 0 && tile.axis_count() != 0)) {
+      return failure(ErrorCode::kConfig, Stage::kOpen,
+                     "lattice: a tile of " + std::to_string(tile.element_count) +
+                         " elements with axes for others");
     }
   }
-  if (tile == tiles.end()) return ok();
-  return failure(ErrorCode::kConfig, Stage::kOpen, "lattice: a tile of a tensor that is not there");
+  return ok();
 }
 
 // Not more than kTilesPerTensorMax tiles per tensor and producer. `tiles` is in lattice order.
@@ -92,16 +87,13 @@ Result<Lattice> Lattice::from_tiles(const Schema& schema, std::vector<Tile> tile
                    "lattice: " + std::to_string(tiles.size()) + " tiles, at most " +
                        std::to_string(limits::kTilesMax));
   }
+  WEFT_TRY_STATUS(check_form(tiles, producer_count));
+  for (Tile& tile : tiles) {
+    if (!tile.is_one_run()) tile = shortest_form(tile);
+  }
   std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
     return std::tuple(a.tensor, a.first_element) < std::tuple(b.tensor, b.first_element);
   });
-  for (const Tile& tile : tiles) {
-    if (tile.producer.value >= producer_count) {
-      return failure(ErrorCode::kConfig, Stage::kOpen,
-                     "lattice: a tile of producer " + std::to_string(tile.producer.value) + " of " +
-                         std::to_string(producer_count));
-    }
-  }
   WEFT_TRY_STATUS(check_cover(schema, tiles));
   std::stable_sort(tiles.begin(), tiles.end(),
                    [](const Tile& a, const Tile& b) { return a.producer < b.producer; });
@@ -138,16 +130,22 @@ Status Lattice::settle(const Schema& schema) {
   return ok();
 }
 
-ChunkPlace Lattice::place(ChunkIndex chunk) const {
+std::size_t Lattice::tile_of(ChunkIndex chunk) const {
   WEFT_ASSERT(chunk.value < chunk_count_);
   const auto after = std::upper_bound(first_chunks_.begin(), first_chunks_.end(), chunk.value);
-  const auto number = static_cast<std::size_t>(after - first_chunks_.begin()) - 1;
+  return static_cast<std::size_t>(after - first_chunks_.begin()) - 1;
+}
+
+ChunkPlace Lattice::place(ChunkIndex chunk) const {
+  const std::size_t number = tile_of(chunk);
   const Tile& tile = tiles_[number];
   const std::uint64_t elements_max = chunk_elements_max(formats_[number].element_bytes);
   const std::uint64_t start = (chunk.value - first_chunks_[number]) * elements_max;
   ChunkPlace place;
   place.tensor = tile.tensor;
-  place.first_element = tile.first_element + start;
+  place.first_element = tile.element_at(start);
+  place.tile = tile;
+  place.tile_offset = start;
   place.element_count =
       static_cast<std::uint32_t>(std::min(elements_max, tile.element_count - start));
   place.format = formats_[number];
@@ -156,9 +154,11 @@ ChunkPlace Lattice::place(ChunkIndex chunk) const {
 }
 
 std::vector<std::byte> Lattice::encode() const {
+  const bool runs =
+      std::all_of(tiles_.begin(), tiles_.end(), [](const Tile& tile) { return tile.is_one_run(); });
   wire::ByteWriter out;
   out.write(kLatticeMagic);
-  out.write(std::uint32_t{1});
+  out.write(runs ? kRunsVersion : kBoxesVersion);
   out.write_bits128(schema_digest_);
   out.write(limits::kChunkElementsMax);
   out.write(limits::kChunkBytesMax);
@@ -169,21 +169,53 @@ std::vector<std::byte> Lattice::encode() const {
     out.write(tile.producer.value);
     out.write(tile.first_element);
     out.write(tile.element_count);
+    if (runs) continue;
+    out.write(tile.axis_count());
+    for (std::uint32_t i = 0; i < tile.axis_count(); ++i) {
+      out.write(tile.outer[i].extent);
+      out.write(tile.outer[i].stride);
+    }
   }
   return std::move(out).take();
 }
 
+namespace {
+
+// Errors show in the reader, or in the bytes that the result encodes to.
+Tile read_tile(wire::ByteReader& in, bool runs) {
+  Tile tile;
+  tile.tensor.value = in.read<std::uint32_t>();
+  tile.producer.value = in.read<std::uint32_t>();
+  tile.first_element = in.read<std::uint64_t>();
+  tile.element_count = in.read<std::uint64_t>();
+  if (runs) return tile;
+  const auto axes = in.read<std::uint32_t>();
+  for (std::uint32_t i = 0; i < axes && i < limits::kTileAxesMax; ++i) {
+    tile.outer[i].extent = in.read<std::uint64_t>();
+    tile.outer[i].stride = in.read<std::uint64_t>();
+  }
+  return tile;
+}
+
+}  // namespace
+
 Result<Lattice> Lattice::decode(const Schema& schema, std::span<const std::byte> bytes) {
   wire::ByteReader in(bytes);
-  const bool known = in.read<std::uint32_t>() == kLatticeMagic && in.read<std::uint32_t>() == 1;
+  const bool magic = in.read<std::uint32_t>() == kLatticeMagic;
+  const auto version = in.read<std::uint32_t>();
+  const bool runs = version == kRunsVersion;
   const Digest schema_digest{in.read_bits128()};
   const bool same_cut = in.read<std::uint32_t>() == limits::kChunkElementsMax &&
                         in.read<std::uint32_t>() == limits::kChunkBytesMax;
   const auto producer_count = in.read<std::uint32_t>();
   const std::uint64_t tile_count = in.read<std::uint32_t>();
-  if (!known || !same_cut || !in.ok() || in.remaining() != tile_count * kTileBytes) {
+  // Nothing is allocated for more tiles than the bytes can hold.
+  const bool sized =
+      runs ? in.remaining() == tile_count * kRunBytes : in.remaining() >= tile_count * kBoxBytesMin;
+  if (!magic || (!runs && version != kBoxesVersion) || !same_cut || !in.ok() || !sized) {
     return failure(ErrorCode::kProtocol, Stage::kOpen,
-                   "lattice of " + std::to_string(bytes.size()) + " bytes is not one of version 1");
+                   "lattice of " + std::to_string(bytes.size()) + " bytes is not one of version " +
+                       std::to_string(kRunsVersion) + " or " + std::to_string(kBoxesVersion));
   }
   if (schema_digest != schema.digest()) {
     return failure(
@@ -191,11 +223,9 @@ Result<Lattice> Lattice::decode(const Schema& schema, std::span<const std::byte>
         "lattice is of schema " + to_hex(schema_digest) + ", not of " + to_hex(schema.digest()));
   }
   std::vector<Tile> tiles(tile_count);
-  for (Tile& tile : tiles) {
-    tile.tensor.value = in.read<std::uint32_t>();
-    tile.producer.value = in.read<std::uint32_t>();
-    tile.first_element = in.read<std::uint64_t>();
-    tile.element_count = in.read<std::uint64_t>();
+  for (Tile& tile : tiles) tile = read_tile(in, runs);
+  if (!in.ok() || in.remaining() != 0) {
+    return failure(ErrorCode::kProtocol, Stage::kOpen, "lattice: its tiles do not fill it");
   }
   WEFT_TRY(Lattice lattice, from_tiles(schema, std::move(tiles), producer_count));
   const auto again = lattice.encode();

@@ -8,35 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "codec/project/tile.hpp"
 #include "codec/safetensors/schema.hpp"
 #include "weft/base/ids.hpp"
 #include "weft/base/limits.hpp"
 #include "weft/base/result.hpp"
 
 namespace weft::codec {
-
-// A run of consecutive elements of one tensor that one producer owns. (Boxes come with projection;
-// a box of full rows is such a run.)
-// Threads: a value; one at a time.
-struct Tile {
-  TensorIndex tensor;
-  ProducerIndex producer;
-  std::uint64_t first_element = 0;
-  std::uint64_t element_count = 0;
-  auto operator<=>(const Tile&) const = default;
-};
-
-// Where one chunk lies: consecutive elements of one tensor.
-// Threads: a value; one at a time.
-struct ChunkPlace {
-  TensorIndex tensor;
-  std::uint64_t first_element = 0;
-  std::uint32_t element_count = 0;
-  ElementFormat format;
-  ProducerIndex producer;
-  std::uint32_t element_bytes() const { return format.element_bytes; }
-  std::uint32_t bytes() const { return element_count * format.element_bytes; }
-};
 
 // Chunks of one producer: [first, first + count).
 // Threads: a value; one at a time.
@@ -62,8 +40,9 @@ class Lattice {
 
   // One producer; whole tensors in schema order. Errors: kResourceLimit.
   static Result<Lattice> default_for(const Schema& schema);
-  // Any order of tiles. Errors: kConfig for an overlap, a gap or an element out of range (names
-  // tensor and range), kUnsupported for too many tiles, kResourceLimit for too many chunks.
+  // Any order of tiles, in any form. Errors: kConfig for an overlap, a gap or an element out of
+  // range (names tensor and range), kUnsupported for too many tiles or one that is neither a box
+  // nor a run (names the tensor), kResourceLimit for too many chunks.
   static Result<Lattice> from_tiles(const Schema& schema, std::vector<Tile> tiles,
                                     std::uint32_t producer_count);
   // Bytes of encode(), from anywhere. Errors: kProtocol, or as from_tiles.
@@ -76,6 +55,8 @@ class Lattice {
   std::uint32_t chunk_count() const { return chunk_count_; }
   const std::vector<Tile>& tiles() const { return tiles_; }
   ChunkRange chunks_of(ProducerIndex producer) const { return ranges_[producer.value]; }
+  // Place in tiles() of the chunk's tile. chunk < chunk_count().
+  std::size_t tile_of(ChunkIndex chunk) const;
   // chunk < chunk_count().
   ChunkPlace place(ChunkIndex chunk) const;
 

@@ -35,6 +35,8 @@ inline constexpr std::uint32_t kFilesMax = 100'000;
 // Lattice.
 inline constexpr std::uint32_t kTilesMax = 1'000'000;
 inline constexpr std::uint32_t kTilesPerTensorMax = 4;
+inline constexpr std::uint32_t kTileAxesMax = 3;  // of a box in its shortest form, beside its runs
+inline constexpr std::uint32_t kBoxRankMax = 8;
 inline constexpr std::uint32_t kProducersMax = 65'536;
 inline constexpr std::uint32_t kChunksMax = 0x7FFF'FFFF;
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boxes into pieces that lie in one tile each and keep constant steps there. Internal to project/.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "codec/project/gather.hpp"
+
+namespace weft::codec {
+
+// One list per tile, ascending by tile_offset. `tiles`: those of the projection, ascending by
+// tensor and first element. Errors: kUnsupported (too many pieces), kConfig (a box beside all
+// tiles).
+Result<std::vector<std::vector<TilePiece>>> cut_pieces(const Schema& schema,
+                                                       const Projection& projection,
+                                                       std::span<const Tile> tiles);
+
+}  // namespace weft::codec

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/project/gather.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <tuple>
+
+#include "codec/project/cut_piece.hpp"
+#include "weft/base/assert.hpp"
+
+namespace weft::codec {
+
+namespace {
+
+// A transpose is copied in squares, so that a cache line of the source is used whole.
+constexpr std::uint64_t kSquare = 32;
+
+// Part [begin, end) of a tile, where it is written to, and what is read.
+// Threads: a value; one at a time.
+struct Window {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::byte* into = nullptr;          // element `begin`
+  const std::byte* source = nullptr;  // element 0
+};
+
+// Steps of an axis that may have elements in the window: those of [first, last).
+// Threads: a value; one at a time.
+struct Steps {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+
+// `span`: from the first to the last element of one step.
+Steps steps_within(const BoxAxis& axis, std::uint64_t at, std::uint64_t span,
+                   const Window& window) {
+  Steps steps{0, axis.extent};
+  const std::uint64_t stride = axis.target_stride;
+  if (at + span < window.begin) steps.first = (window.begin - at - span + stride - 1) / stride;
+  if (at >= window.end) return {0, 0};
+  steps.last = std::min(axis.extent, (window.end - at + stride - 1) / stride);
+  return steps.first < steps.last ? steps : Steps{0, 0};
+}
+
+template <std::size_t kBytes>
+void copy_strided(std::byte* to, std::uint64_t to_stride, const std::byte* from,
+                  std::uint64_t from_stride, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::memcpy(to + i * to_stride * kBytes, from + i * from_stride * kBytes, kBytes);
+  }
+}
+
+// rows x columns elements: a row is consecutive in the target, a column in the source.
+template <std::size_t kBytes>
+void transpose(std::byte* to, std::uint64_t to_row, const std::byte* from,
+               std::uint64_t from_column, std::uint64_t rows, std::uint64_t columns) {
+  for (std::uint64_t r = 0; r < rows; r += kSquare) {
+    const std::uint64_t row_end = std::min(rows, r + kSquare);
+    for (std::uint64_t c = 0; c < columns; c += kSquare) {
+      const std::uint64_t column_end = std::min(columns, c + kSquare);
+      for (std::uint64_t y = r; y < row_end; ++y) {
+        copy_strided<kBytes>(to + (y * to_row + c) * kBytes, 1,
+                             from + (y + c * from_column) * kBytes, from_column, column_end - c);
+      }
+    }
+  }
+}
+
+// Copies what a piece has in the window, axis by axis.
+// Threads: one at a time.
+template <std::size_t kBytes>
+class PieceCopy {
+ public:
+  PieceCopy(const TilePiece& piece, const Window& window) : piece_(piece), window_(window) {
+    std::uint64_t span = 0;
+    for (std::uint32_t i = piece.rank; i-- > 0;) {
+      spans_[i] = span;  // of the axes inside axis i
+      span += (piece.axes[i].extent - 1) * piece.axes[i].target_stride;
+    }
+  }
+  void run() { axis(0, piece_.tile_offset, piece_.source_offset); }
+
+ private:
+  void axis(std::uint32_t number, std::uint64_t at, std::uint64_t from) {
+    if (number == piece_.rank) {
+      if (at >= window_.begin && at < window_.end) std::memcpy(to(at), of(from), kBytes);
+      return;
+    }
+    const BoxAxis& each = piece_.axes[number];
+    Steps steps = steps_within(each, at, spans_[number], window_);
+    if (steps.first == steps.last) return;
+    if (number + 1 == piece_.rank) {
+      row(each, at, from, steps);
+      return;
+    }
+    if (number + 2 == piece_.rank) squares(number, at, from, steps);
+    for (std::uint64_t i = steps.first; i < steps.last; ++i) {
+      axis(number + 1, at + i * each.target_stride, from + i * each.source_stride);
+    }
+  }
+
+  void row(const BoxAxis& each, std::uint64_t at, std::uint64_t from, const Steps& steps) {
+    std::byte* const target = to(at + steps.first * each.target_stride);
+    const std::byte* const source = of(from + steps.first * each.source_stride);
+    const std::uint64_t count = steps.last - steps.first;
+    if (each.target_stride == 1 && each.source_stride == 1) {
+      std::memcpy(target, source, static_cast<std::size_t>(count) * kBytes);
+    } else {
+      copy_strided<kBytes>(target, each.target_stride, source, each.source_stride, count);
+    }
+  }
+
+  // Takes the whole rows out of `steps` where the last two axes are a transpose.
+  void squares(std::uint32_t number, std::uint64_t at, std::uint64_t from, Steps& steps) {
+    const BoxAxis& outer = piece_.axes[number];
+    const BoxAxis& inner = piece_.axes[number + 1];
+    if (inner.target_stride != 1 || outer.source_stride != 1 || inner.source_stride < 2) return;
+    Steps whole = steps;
+    while (whole.first < whole.last && at + whole.first * outer.target_stride < window_.begin) {
+      ++whole.first;
+    }
+    while (whole.first < whole.last &&
+           at + (whole.last - 1) * outer.target_stride + inner.extent > window_.end) {
+      --whole.last;
+    }
+    if (whole.first == whole.last) return;
+    transpose<kBytes>(to(at + whole.first * outer.target_stride), outer.target_stride,
+                      of(from + whole.first), inner.source_stride, whole.last - whole.first,
+                      inner.extent);
+    for (std::uint64_t i = steps.first; i < whole.first; ++i) {
+      axis(number + 1, at + i * outer.target_stride, from + i);
+    }
+    steps.first = whole.last;
+  }
+
+  std::byte* to(std::uint64_t at) const { return window_.into + (at - window_.begin) * kBytes; }
+  const std::byte* of(std::uint64_t from) const { return window_.source + from * kBytes; }
+
+  const TilePiece& piece_;
+  const Window& window_;
+  std::array<std::uint64_t, limits::kBoxRankMax> spans_{};
+};
+
+void copy_piece(const TilePiece& piece, const Window& window, std::uint32_t element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return PieceCopy<1>(piece, window).run();
+    case 2:
+      return PieceCopy<2>(piece, window).run();
+    case 4:
+      return PieceCopy<4>(piece, window).run();
+    default:
+      WEFT_ASSERT(element_bytes == 8);
+      return PieceCopy<8>(piece, window).run();
+  }
+}
+
+}  // namespace
+
+Result<Gather> Gather::open(const Schema& schema, const Lattice& lattice, ProducerIndex producer,
+                            const Projection& projection) {
+  WEFT_TRY(auto tiles, tiles_of(schema, projection, producer));
+  std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
+    return std::tuple(a.tensor, a.first_element) < std::tuple(b.tensor, b.first_element);
+  });
+  Gather gather;
+  gather.lattice_ = &lattice;
+  const auto& all = lattice.tiles();
+  const auto begin = std::find_if(all.begin(), all.end(),
+                                  [&](const Tile& tile) { return tile.producer == producer; });
+  const auto end =
+      std::find_if(begin, all.end(), [&](const Tile& tile) { return tile.producer != producer; });
+  if (!std::equal(begin, end, tiles.begin(), tiles.end())) {
+    return failure(
+        ErrorCode::kConfig, Stage::kOpen,
+        "projection: the lattice has other tiles for producer " + std::to_string(producer.value));
+  }
+  gather.first_tile_ = static_cast<std::size_t>(begin - all.begin());
+  WEFT_TRY(auto by_tile, cut_pieces(schema, projection, tiles));
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    gather.first_pieces_.push_back(static_cast<std::uint32_t>(gather.pieces_.size()));
+    std::uint64_t highest = 0;
+    for (const TilePiece& piece : by_tile[t]) {
+      highest = std::max(highest, piece.tile_end);
+      gather.highest_ends_.push_back(highest);
+      gather.pieces_.push_back(piece);
+    }
+  }
+  gather.first_pieces_.push_back(static_cast<std::uint32_t>(gather.pieces_.size()));
+  gather.source_ends_.resize(projection.sources.size());
+  for (const Box& box : projection.boxes) {
+    std::uint64_t& needed = gather.source_ends_[box.source];
+    needed = std::max(needed, box.source_end());
+  }
+  return gather;
+}
+
+Gather::ChunkPieces Gather::pieces_of(ChunkIndex chunk) const {
+  ChunkPieces found;
+  const std::size_t tile = lattice_->tile_of(chunk);
+  WEFT_ASSERT(tile >= first_tile_ && tile - first_tile_ + 1 < first_pieces_.size());
+  found.place = lattice_->place(chunk);
+  const std::uint64_t begin = found.place.tile_offset;
+  const std::uint64_t end = begin + found.place.element_count;
+  const std::uint32_t first = first_pieces_[tile - first_tile_];
+  const std::uint32_t last = first_pieces_[tile - first_tile_ + 1];
+  // From the first piece at whose place anything reaches beyond `begin`, to the last that starts
+  // before `end`.
+  const auto ends = highest_ends_.begin();
+  const auto from = std::upper_bound(ends + first, ends + last, begin) - ends;
+  const auto to =
+      std::partition_point(pieces_.begin() + from, pieces_.begin() + last,
+                           [&](const TilePiece& piece) { return piece.tile_offset < end; }) -
+      pieces_.begin();
+  found.pieces = std::span(pieces_).subspan(static_cast<std::size_t>(from),
+                                            static_cast<std::size_t>(to - from));
+  return found;
+}
+
+std::vector<std::uint32_t> Gather::sources_of(ChunkIndex chunk) const {
+  std::vector<std::uint32_t> sources;
+  for (const TilePiece& piece : pieces_of(chunk).pieces) sources.push_back(piece.source);
+  std::sort(sources.begin(), sources.end());
+  sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
+  return sources;
+}
+
+std::span<const std::byte> Gather::in_place(
+    ChunkIndex chunk, std::span<const std::span<const std::byte>> sources) const {
+  const ChunkPieces found = pieces_of(chunk);
+  if (found.pieces.size() != 1) return {};
+  const TilePiece& piece = found.pieces[0];
+  const bool row = piece.rank == 0 || (piece.rank == 1 && piece.axes[0].source_stride == 1 &&
+                                       piece.axes[0].target_stride == 1);
+  if (!row || piece.source >= sources.size()) return {};
+  const std::uint64_t at = piece.source_offset + (found.place.tile_offset - piece.tile_offset);
+  const std::uint64_t begin = at * found.place.element_bytes();
+  const auto source = sources[piece.source];
+  if (source.size() < begin + found.place.bytes()) return {};
+  return source.subspan(static_cast<std::size_t>(begin), found.place.bytes());
+}
+
+Status Gather::read(ChunkIndex chunk, std::span<const std::span<const std::byte>> sources,
+                    std::span<std::byte> into) const {
+  const ChunkPieces found = pieces_of(chunk);
+  const std::uint32_t width = found.place.element_bytes();
+  WEFT_ASSERT(into.size() == found.place.bytes());
+  Window window;
+  window.begin = found.place.tile_offset;
+  window.end = window.begin + found.place.element_count;
+  window.into = into.data();
+  for (const TilePiece& piece : found.pieces) {
+    if (piece.tile_end <= window.begin) continue;
+    if (piece.source >= sources.size() ||
+        sources[piece.source].size() / width < source_ends_[piece.source]) {
+      return failure(ErrorCode::kConfig, Stage::kScan,
+                     "source " + std::to_string(piece.source) +
+                         " is shorter than its boxes need: " +
+                         std::to_string(source_ends_[piece.source]) + " elements");
+    }
+    window.source = sources[piece.source].data();
+    copy_piece(piece, window, width);
+  }
+  return ok();
+}
+
+}  // namespace weft::codec
