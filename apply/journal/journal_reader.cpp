@@ -149,14 +149,14 @@ Result<std::optional<JournalIndexEntry>> JournalCursor::next() {
   } else {
     heap_.pop_back();
   }
-  if (entry.address < last_end_) return unsound("two records are about the same bytes");
+  if (entry.address < last_address_) return unsound("entries do not ascend");
   if (entry.bytes == 0 || entry.bytes > limits::kChunkBytesMax || entry.address > address_end_ ||
       entry.bytes > address_end_ - entry.address || entry.record_bytes < kRecordHeaderBytes ||
       entry.record_bytes > kRecordBytesMax || entry.record_offset > records_bytes_ ||
       entry.record_bytes > records_bytes_ - entry.record_offset) {
     return unsound("an index entry is out of range");
   }
-  last_end_ = entry.address + entry.bytes;
+  last_address_ = entry.address;
   return std::optional(entry);
 }
 

@@ -16,8 +16,8 @@ namespace weft::apply {
 // Threads: one at a time.
 class JournalCursor {
  public:
-  // The next entry, or nullopt at the end. Errors: kNeedsReseed (out of order, overlapping or
-  // beyond the files), I/O.
+  // The next entry, or nullopt at the end. Errors: kNeedsReseed (out of order or beyond the
+  // files), I/O.
   Result<std::optional<JournalIndexEntry>> next();
 
  private:
@@ -37,7 +37,7 @@ class JournalCursor {
   std::uint64_t records_bytes_;
   std::vector<Run> runs_;
   std::vector<std::uint32_t> heap_;  // runs by their next address, smallest first
-  std::uint64_t last_end_ = 0;
+  std::uint64_t last_address_ = 0;
   bool started_ = false;
 };
 

@@ -76,6 +76,49 @@ void put_values(std::span<const std::uint32_t> changed, const std::byte* from, s
   }
 }
 
+// Gaps or bitmap, whichever is shorter.
+RecordHeader sparse_header(std::uint32_t element_count, std::uint8_t element_bytes,
+                           std::span<const std::uint32_t> changed) {
+  const std::uint64_t values = changed.size() * std::uint64_t{element_bytes};
+  const std::uint64_t by_gaps = gap_bytes(changed) + values;
+  const std::uint64_t by_bitmap = (std::uint64_t{element_count} + 7) / 8 + values;
+  RecordHeader header;
+  header.element_count = element_count;
+  header.element_bytes = element_bytes;
+  header.changed_count = static_cast<std::uint32_t>(changed.size());
+  header.payload_bytes = static_cast<std::uint32_t>(std::min(by_gaps, by_bitmap));
+  header.coding = by_gaps <= by_bitmap ? RecordCoding::kGaps : RecordCoding::kBitmap;
+  return header;
+}
+
+// Appends the header, without its check, and room for the payload; gives the room.
+std::byte* put_header(const RecordHeader& header, std::vector<std::byte>& out) {
+  const std::size_t start = out.size();
+  out.resize(start + kRecordHeaderBytes + header.payload_bytes);
+  std::byte* const at = out.data() + start;
+  wire::store_le(at, kRecordMagic);
+  wire::store_le(at + 4, header.tensor.value);
+  wire::store_le(at + 8, header.first_element);
+  wire::store_le(at + 16, header.element_count);
+  wire::store_le(at + 20, header.changed_count);
+  wire::store_le(at + 24, header.payload_bytes);
+  at[28] = static_cast<std::byte>(header.coding);
+  at[29] = static_cast<std::byte>(header.element_bytes);
+  wire::store_le(at + 30, std::uint16_t{0});
+  return at + kRecordHeaderBytes;
+}
+
+void put_check(std::vector<std::byte>& out, std::size_t start) {
+  wire::store_le(out.data() + start + kCheckOffset, record_check(std::span(out).subspan(start)));
+}
+
+// Where the values go.
+std::byte* put_positions(const RecordHeader& header, std::span<const std::uint32_t> changed,
+                         std::byte* out) {
+  return header.coding == RecordCoding::kGaps ? put_gaps(changed, out)
+                                              : put_bitmap(changed, header.element_count, out);
+}
+
 // Calls f(position, place of its value) for every changed element, ascending. Stops and answers
 // false where the positions leave the record: possible only in a record that was not checked.
 template <typename F>
@@ -166,50 +209,52 @@ void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t
   const auto element_count = static_cast<std::uint32_t>(new_bytes.size() / element_bytes);
   WEFT_ASSERT(!changed.empty() && new_bytes.size() <= limits::kChunkBytesMax &&
               changed.back() < element_count);
-  const std::uint64_t values = changed.size() * std::uint64_t{element_bytes};
-  const std::uint64_t by_gaps = gap_bytes(changed) + values;
-  const std::uint64_t by_bitmap = (std::uint64_t{element_count} + 7) / 8 + values;
-  const std::uint64_t whole = new_bytes.size();
-  const std::uint64_t smallest = std::min({by_gaps, by_bitmap, whole});
-  const RecordCoding coding = smallest == whole     ? RecordCoding::kWhole
-                              : smallest == by_gaps ? RecordCoding::kGaps
-                                                    : RecordCoding::kBitmap;
+  RecordHeader header = sparse_header(element_count, element_bytes, changed);
+  header.tensor = tensor;
+  header.first_element = first_element;
+  if (new_bytes.size() <= header.payload_bytes) {
+    header.coding = RecordCoding::kWhole;
+    header.changed_count = element_count;
+    header.payload_bytes = static_cast<std::uint32_t>(new_bytes.size());
+  }
   const std::size_t start = out.size();
-  out.resize(start + kRecordHeaderBytes + static_cast<std::size_t>(smallest));
-  std::byte* at = out.data() + start;
-  const auto count =
-      coding == RecordCoding::kWhole ? element_count : static_cast<std::uint32_t>(changed.size());
-  wire::store_le(at, kRecordMagic);
-  wire::store_le(at + 4, tensor.value);
-  wire::store_le(at + 8, first_element);
-  wire::store_le(at + 16, element_count);
-  wire::store_le(at + 20, count);
-  wire::store_le(at + 24, static_cast<std::uint32_t>(smallest));
-  at[28] = static_cast<std::byte>(coding);
-  at[29] = static_cast<std::byte>(element_bytes);
-  wire::store_le(at + 30, std::uint16_t{0});
-  std::byte* payload = at + kRecordHeaderBytes;
-  if (coding == RecordCoding::kWhole) {
+  std::byte* const payload = put_header(header, out);
+  if (header.coding == RecordCoding::kWhole) {
     std::memcpy(payload, new_bytes.data(), new_bytes.size());
   } else {
-    payload = coding == RecordCoding::kGaps ? put_gaps(changed, payload)
-                                            : put_bitmap(changed, element_count, payload);
+    std::byte* const values = put_positions(header, changed, payload);
     switch (element_bytes) {
       case 1:
-        put_values<1>(changed, new_bytes.data(), payload);
+        put_values<1>(changed, new_bytes.data(), values);
         break;
       case 2:
-        put_values<2>(changed, new_bytes.data(), payload);
+        put_values<2>(changed, new_bytes.data(), values);
         break;
       case 4:
-        put_values<4>(changed, new_bytes.data(), payload);
+        put_values<4>(changed, new_bytes.data(), values);
         break;
       default:
         WEFT_ASSERT(element_bytes == 8);
-        put_values<8>(changed, new_bytes.data(), payload);
+        put_values<8>(changed, new_bytes.data(), values);
     }
   }
-  wire::store_le(at + kCheckOffset, record_check(std::span(out).subspan(start)));
+  put_check(out, start);
+}
+
+void encode_reaching_record(TensorIndex tensor, std::uint64_t first_element,
+                            std::uint8_t element_bytes, std::span<const std::uint32_t> changed,
+                            std::span<const std::byte> values, std::vector<std::byte>& out) {
+  WEFT_ASSERT(!changed.empty() && changed.front() == 0 &&
+              values.size() == changed.size() * element_bytes &&
+              (changed.back() + std::uint64_t{1}) * element_bytes <= limits::kChunkBytesMax);
+  RecordHeader header = sparse_header(changed.back() + 1, element_bytes, changed);
+  header.tensor = tensor;
+  header.first_element = first_element;
+  WEFT_ASSERT(header.payload_bytes <= limits::kChunkBytesMax);
+  const std::size_t start = out.size();
+  std::byte* const payload = put_header(header, out);
+  std::memcpy(put_positions(header, changed, payload), values.data(), values.size());
+  put_check(out, start);
 }
 
 Result<RecordHeader> load_record_header(std::span<const std::byte> record) {

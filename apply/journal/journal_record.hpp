@@ -41,6 +41,12 @@ void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t
                    std::span<const std::uint32_t> changed, std::span<const std::byte> new_bytes,
                    std::vector<std::byte>& out);
 
+// The same for a record that reaches over elements whose values are not known here: from the first
+// changed element (offset 0) to the last; `values` holds those of the changed ones alone.
+void encode_reaching_record(TensorIndex tensor, std::uint64_t first_element,
+                            std::uint8_t element_bytes, std::span<const std::uint32_t> changed,
+                            std::span<const std::byte> values, std::vector<std::byte>& out);
+
 // Checks everything, the positions too. Errors: kNeedsReseed (a record that was written whole is
 // not what was written).
 Result<RecordHeader> load_record_header(std::span<const std::byte> record);

@@ -183,11 +183,10 @@ Status Resolver::resolve_chunk(const wire::IndexEntry& entry, std::span<const st
     const auto changed =
         codec::changed_offsets(old_bytes, new_bytes, place.element_bytes(), scratch.decoder_);
     if (!changed.empty()) {
-      scratch.record_.clear();
-      encode_record(place.tensor, place.first_element,
-                    static_cast<std::uint8_t>(place.element_bytes()), changed, new_bytes,
-                    scratch.record_);
-      WEFT_TRY_STATUS(journal_->append(scratch.record_));
+      scratch.records_.open(place, changed, new_bytes);
+      while (scratch.records_.next(scratch.record_)) {
+        WEFT_TRY_STATUS(journal_->append(scratch.record_));
+      }
     }
     counters_.changed_elements += changed.size();
     return ok();

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "apply/journal/chunk_records.hpp"
 #include "apply/journal/journal_writer.hpp"
 #include "apply/spool/spool.hpp"
 #include "apply/store/checkpoint_dir.hpp"
@@ -68,6 +69,7 @@ class ResolveScratch {
   codec::DecodeWorkspace decoder_;
   std::vector<std::byte> old_bytes_;
   std::vector<std::byte> new_bytes_;
+  ChunkRecords records_;
   std::vector<std::byte> record_;  // its memory is kept from chunk to chunk
 };
 

@@ -65,7 +65,7 @@ class ComparingSource final : public codec::ChunkSource {
     std::uint64_t count = 0;
     for (std::uint32_t e = 0; e < place.element_count; ++e) {
       if (std::memcmp(&bytes[e * width], &other[e * width], width) == 0) continue;
-      if (count++ == 0) first = place.first_element + e;
+      if (count++ == 0) first = place.element_at(e);
     }
     found_.with([&](auto& found) {
       const std::string& name = left_.schema().tensor(place.tensor).name;

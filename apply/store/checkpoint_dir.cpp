@@ -2,6 +2,7 @@
 #include "apply/store/checkpoint_dir.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "apply/store/native_error.hpp"
@@ -13,6 +14,9 @@ namespace weft::apply {
 namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
+// Reading a hole of this size costs about as much as another system call.
+constexpr std::uint64_t kHoleBytesMax = 8 * 1024;
+constexpr std::uint64_t kRowsBytesMax = 1024 * 1024;
 
 Error changed(const std::string& name, const std::string& how) {
   return failure(ErrorCode::kConcurrentModification, Stage::kOpen, name + " " + how);
@@ -145,9 +149,48 @@ Status CheckpointDir::open_files(const std::vector<std::string>& names,
 
 Status CheckpointDir::read(const codec::ChunkPlace& place, std::span<std::byte> into) const {
   WEFT_ASSERT(into.size() == place.bytes());
+  if (!place.is_one_run()) return read_runs(place, into);
   const codec::Tensor& tensor = schema_.tensor(place.tensor);
   return files_[tensor.file_index]->read(
       tensor.file_offset + place.first_element * tensor.element_bytes, into);
+}
+
+Status CheckpointDir::read_runs(const codec::ChunkPlace& place, std::span<std::byte> into) const {
+  static thread_local std::vector<std::byte> rows;
+  const codec::Tensor& tensor = schema_.tensor(place.tensor);
+  const File& file = *files_[tensor.file_index];
+  const std::uint64_t width = tensor.element_bytes;
+  const auto bytes_at = [&](std::uint64_t element) { return tensor.file_offset + element * width; };
+  codec::ChunkRuns ahead(place);
+  codec::ChunkRuns behind(place);
+  codec::ChunkRun run;
+  for (bool more = ahead.next(run); more;) {
+    const std::uint64_t begin = run.first_element;
+    std::uint64_t end = begin;
+    std::uint32_t count = 0;
+    do {
+      end = run.first_element + run.element_count;
+      ++count;
+      more = ahead.next(run);
+    } while (more && (run.first_element - end) * width <= kHoleBytesMax &&
+             (run.first_element + run.element_count - begin) * width <= kRowsBytesMax);
+    codec::ChunkRun copied;
+    if (count > 1) {
+      rows.resize(kRowsBytesMax);
+      WEFT_TRY_STATUS(file.read(
+          bytes_at(begin), std::span(rows).first(static_cast<std::size_t>((end - begin) * width))));
+    }
+    for (; count > 0; --count) {
+      behind.next(copied);
+      const auto part = into.subspan(copied.offset * width, copied.element_count * width);
+      if (copied.first_element == begin && copied.first_element + copied.element_count == end) {
+        WEFT_TRY_STATUS(file.read(bytes_at(begin), part));
+      } else {
+        std::memcpy(part.data(), &rows[(copied.first_element - begin) * width], part.size());
+      }
+    }
+  }
+  return ok();
 }
 
 Result<FileIdentity> CheckpointDir::identity_of_name(std::size_t place) const {

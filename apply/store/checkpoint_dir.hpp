@@ -43,7 +43,8 @@ class CheckpointDir {
   // Places are those of schema().files(); the index file's, if there is one, comes last.
   const std::vector<FileIdentity>& identities() const { return identities_; }
 
-  // `into` is the chunk's size. Errors: kConcurrentModification when the file has become shorter.
+  // `into` is the chunk's size. Short runs of a column cut are read together with what lies between
+  // them. Errors: kConcurrentModification when the file has become shorter.
   Status read(const codec::ChunkPlace& place, std::span<std::byte> into) const;
   // Every open file and every name still is what open() found, or kConcurrentModification. Catches
   // truncation, rewriting in place, a file renamed over another, and removal.
@@ -63,6 +64,7 @@ class CheckpointDir {
   Status open_files(const std::vector<std::string>& names,
                     const std::optional<codec::IndexFile>& index, Access access);
   Result<std::vector<std::string>> list_files() const;
+  Status read_runs(const codec::ChunkPlace& place, std::span<std::byte> into) const;
   Status count_strays(const std::vector<std::string>& names);
   Result<FileIdentity> identity_of_name(std::size_t place) const;
 

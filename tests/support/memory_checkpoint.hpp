@@ -69,6 +69,7 @@ struct MemoryCheckpoint {
     return loaded;
   }
 
+  // Chunks of one run each.
   std::span<const std::byte> chunk(const codec::ChunkPlace& place) const {
     const codec::Tensor& tensor = schema.tensor(place.tensor);
     return std::span(files[tensor.file_index])

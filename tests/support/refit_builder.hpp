@@ -51,6 +51,30 @@ inline codec::Lattice lattice_of(const codec::Schema& schema, std::uint32_t prod
   return *std::move(lattice);
 }
 
+// Matrices are cut into columns, one part per producer; the rest is given out as by lattice_of.
+inline codec::Lattice column_cut_of(const codec::Schema& schema, std::uint32_t producer_count) {
+  std::vector<codec::Tile> tiles;
+  for (std::uint32_t i = 0; i < schema.tensors().size(); ++i) {
+    const auto& tensor = schema.tensors()[i];
+    if (tensor.element_count == 0) continue;
+    if (tensor.shape.size() != 2) {
+      tiles.push_back({TensorIndex{i}, ProducerIndex{i % producer_count}, 0, tensor.element_count});
+      continue;
+    }
+    const std::uint64_t rows = tensor.shape[0];
+    const std::uint64_t width = tensor.shape[1];
+    for (std::uint32_t p = 0; p < producer_count; ++p) {
+      const std::uint64_t begin = width * p / producer_count;
+      const std::uint64_t end = width * (p + 1) / producer_count;
+      tiles.push_back(
+          {TensorIndex{i}, ProducerIndex{p}, begin, rows * (end - begin), {{{rows, width}}}});
+    }
+  }
+  auto lattice = codec::Lattice::from_tiles(schema, std::move(tiles), producer_count);
+  WEFT_ASSERT(lattice);
+  return *std::move(lattice);
+}
+
 struct TestRefit {
   TestCheckpoint base;
   TestCheckpoint target;
@@ -63,7 +87,9 @@ struct TestRefit {
 
 inline TestRefit make_refit(const TestCheckpoint& base, const TestCheckpoint& target,
                             std::uint32_t producer_count = 1,
-                            codec::Profile profile = codec::Profile::kCompact) {
+                            codec::Profile profile = codec::Profile::kCompact,
+                            codec::Lattice (*cut)(const codec::Schema&,
+                                                  std::uint32_t) = lattice_of) {
   TestRefit refit;
   refit.base = base;
   refit.target = target;
@@ -76,7 +102,7 @@ inline TestRefit make_refit(const TestCheckpoint& base, const TestCheckpoint& ta
 
   const auto old_dir = open_checkpoint(*refit.disk, "weights");
   const auto new_dir = open_checkpoint(*refit.disk, "target");
-  refit.lattice = lattice_of(old_dir.schema(), producer_count);
+  refit.lattice = cut(old_dir.schema(), producer_count);
   apply::CheckpointSource old_source(refit.lattice, old_dir);
   refit.table = *codec::digest_flow(refit.lattice, old_source, 1);
 
