@@ -63,8 +63,7 @@ class EncodeWorkspace {
   std::unique_ptr<Lists> lists_;
 };
 
-// Errors: kUnsupported (a forced type that cannot express this element size), kConfig (lengths,
-// WEFT_KERNELS).
+// Errors: kUnsupported (a forced type that cannot express this element size), kConfig (lengths).
 Result<EncodedChunk> encode_chunk(const ChunkInput& input, const EncodeChoice& choice,
                                   EncodeWorkspace& workspace);
 
