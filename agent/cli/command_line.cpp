@@ -15,6 +15,7 @@
 #include "agent/cli/report.hpp"
 #include "agent/lib/parse_ids.hpp"
 #include "agent/lib/units.hpp"
+#include "codec/kernels/kernel_set.hpp"
 
 namespace weft::cli {
 namespace {
@@ -56,7 +57,10 @@ class CommandLine {
   CommandLine() : app_("Ships weight deltas to a fleet, bit by bit exact.", "weft") {
     app_.set_version_flag("--version", "weft " WEFT_VERSION);
     app_.require_subcommand(1);
-    app_.footer(std::string(kExitCodes) + "\n`weft COMMAND --help` explains one command.");
+    app_.footer(
+        std::string(kExitCodes) +
+        "\n`weft COMMAND --help` explains one command.\n"
+        "WEFT_KERNELS=scalar|avx2|avx512 in the environment forces the codec's instructions.");
   }
 
   int run(int argc, const char* const* argv, StopToken& stop);
@@ -117,8 +121,13 @@ std::pair<CLI::App*, std::shared_ptr<Options>> CommandLine::add(CLI::App& parent
   CLI::App* command = parent.add_subcommand(name, about);
   command->footer(kExitCodes);
   add_common(*command, options->common);
-  starts_.emplace_back(command,
-                       [options, start](StopToken& stop) { return start(*options, stop); });
+  starts_.emplace_back(command, [options, start](StopToken& stop) {
+    // A wrong WEFT_KERNELS would else come up only when the first chunk is coded.
+    if (const Status& kernels = codec::kernels_status(); !kernels) {
+      return report_failure(kernels.error(), options->common);
+    }
+    return start(*options, stop);
+  });
   return {command, options};
 }
 

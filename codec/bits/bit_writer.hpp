@@ -44,10 +44,14 @@ class BitWriter {
     put(number & ~(std::uint32_t{1} << (width - 1)), width - 1);
   }
 
+  // Inlined always: kernels call these with functions of a wider target, which cannot be inlined
+  // into a copy of a narrower one.
+  //
   // Writes zeros up to `length`, with ones where next() says: positions that ascend and lie below
   // length, `count` of them.
   template <typename Next>
-  void put_ones(std::uint32_t count, std::uint64_t length, Next&& next) {
+  [[gnu::always_inline]] inline void put_ones(std::uint32_t count, std::uint64_t length,
+                                              Next&& next) {
     std::uint64_t word = pending_;
     std::uint64_t word_index = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -65,7 +69,7 @@ class BitWriter {
   // The same where only the gaps are known: each one stands zeros(i) zeros behind the one before
   // it, and the last one ends the plane.
   template <typename Zeros>
-  void put_unary(std::uint32_t count, Zeros&& zeros) {
+  [[gnu::always_inline]] inline void put_unary(std::uint32_t count, Zeros&& zeros) {
     std::uint64_t word = pending_;
     std::uint64_t word_index = 0;
     std::uint64_t at = pending_bits_;
@@ -80,6 +84,10 @@ class BitWriter {
       ++at;
     }
     end_ones(word, word_index, at - pending_bits_);
+  }
+
+  std::uint64_t bits_since(const std::byte* start) const {
+    return static_cast<std::uint64_t>(at_ - start) * 8 + pending_bits_;
   }
 
   // Zero bits up to the next whole byte; returns where the next byte goes.

@@ -91,6 +91,7 @@ Status decode_chunk(const DecodeInput& input, DecodeWorkspace& workspace,
               (input.old_bytes.empty() && input.entry.type == ChunkType::kRaw));
   const auto element_count = static_cast<std::uint32_t>(new_bytes.size() / element_bytes);
   WEFT_TRY_STATUS(check_entry(input, new_bytes.size(), element_count));
+  if (input.kernel_set == nullptr) WEFT_TRY_STATUS(kernels_status());
   DecodeWorkspace::Lists& lists = workspace.lists();
   const std::size_t payload_bytes = input.payload.size();
   if (payload_bytes != 0) std::memcpy(lists.payload.get(), input.payload.data(), payload_bytes);

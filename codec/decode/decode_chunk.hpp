@@ -48,7 +48,8 @@ class DecodeWorkspace {
 
 // Writes new_bytes (the chunk's size) and nothing else, and checks them against entry.new_digest.
 // new_bytes is scratch: on an error its content is unspecified. It must not overlap old_bytes.
-// Errors: kCorruptPayload, kBaseMismatch, kDecodeLimit (a count or length above its bound).
+// Errors: kCorruptPayload, kBaseMismatch, kDecodeLimit (a count or length above its bound), kConfig
+// (WEFT_KERNELS).
 Status decode_chunk(const DecodeInput& input, DecodeWorkspace& workspace,
                     std::span<std::byte> new_bytes);
 

@@ -31,6 +31,7 @@ struct DecodeWorkspace::Lists {
   std::unique_ptr<std::uint32_t[]> positions = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> exceptions = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> places = room<std::uint32_t>(kByClass);
+  std::unique_ptr<std::uint32_t[]> exception_places = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> scratch = room<std::uint32_t>(kElements);
   // One byte per element, or the gaps of as many changes with every carry there can be.
   static constexpr std::size_t kPlaneBytes =

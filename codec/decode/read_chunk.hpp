@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "codec/bits/words.hpp"
 #include "codec/decode/decode_chunk.hpp"
 #include "codec/decode/decode_workspace.hpp"
 #include "codec/kernels/kernel_set.hpp"
@@ -24,8 +25,12 @@ struct ArrivingChunk {
 
   std::uint32_t changed_count() const { return input.entry.changed_count; }
   std::uint32_t word_bits() const { return input.format.element_bytes * 8U; }
-  std::uint64_t old_word(std::uint32_t element) const;
-  void set_new_word(std::uint32_t element, std::uint64_t word) const;
+  std::uint64_t old_word(std::uint32_t element) const {
+    return load_word(input.old_bytes.data(), element, input.format.element_bytes);
+  }
+  void set_new_word(std::uint32_t element, std::uint64_t word) const {
+    store_word(new_bytes.data(), element, input.format.element_bytes, word);
+  }
 };
 
 bool read_classed(const ArrivingChunk& chunk);

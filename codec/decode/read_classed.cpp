@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "codec/decode/read_chunk.hpp"
 #include "codec/encode/class_choice.hpp"
@@ -7,6 +9,9 @@
 namespace weft::codec {
 
 namespace {
+
+// Numbers that kernels may write behind a list.
+constexpr std::size_t kListSlack = 64;
 
 bool read_parameters(BitReader& in, const ElementFormat& format, ClassCut& cut,
                      std::uint32_t& reference) {
@@ -26,74 +31,76 @@ bool read_parameters(BitReader& in, const ElementFormat& format, ClassCut& cut,
   return in.ok();
 }
 
-// Ranks, directions and exceptions of every class. Together the classes have exactly the chunk's
-// changes, which bounds the lists.
-struct ClassLists {
-  ClassApply apply;
-  std::uint32_t stated_universes[kClassesMax] = {};
-  std::uint32_t* exceptions[kClassesMax] = {};
-  std::uint32_t exception_counts[kClassesMax] = {};
-};
-
-bool read_lists(const ArrivingChunk& chunk, BitReader& in, ClassLists& lists) {
+// Ranks, directions and exceptions of every class; `universes` as far as the payload states them.
+// Together the classes have exactly the chunk's changes, which bounds the lists.
+bool read_lists(const ArrivingChunk& chunk, BitReader& in, ClassApply& apply,
+                std::uint32_t (&universes)[kClassesMax]) {
   DecodeWorkspace::Lists& room = chunk.lists;
   std::uint32_t left = chunk.changed_count();
   std::size_t start = 0;
-  for (std::uint32_t k = 0; k < lists.apply.cut.count; ++k) {
-    lists.apply.ranks[k] = room.positions.get() + start;
-    lists.apply.places[k] = room.places.get() + start;
-    lists.exceptions[k] = room.exceptions.get() + start;
+  for (std::uint32_t k = 0; k < apply.cut.count; ++k) {
+    apply.ranks[k] = room.positions.get() + start;
+    apply.scratch[k] = room.places.get() + start;
+    apply.exception_places[k] = room.exception_places.get() + start;
+    std::uint32_t* exceptions = room.exceptions.get() + start;
+    apply.exceptions[k] = exceptions;
     const SequenceHead head = chunk.kernels.read_sequence(in, chunk.element_count, left,
-                                                          lists.apply.ranks[k], room.scratch.get());
+                                                          apply.ranks[k], room.scratch.get());
     if (!head.ok) return false;
-    lists.apply.counts[k] = head.count;
-    lists.stated_universes[k] = head.universe;
+    apply.counts[k] = head.count;
+    universes[k] = head.universe;
     left -= head.count;
-    start += head.count + 8;
+    start += head.count + kListSlack;
     if (head.count == 0) continue;
-    lists.apply.directions[k] = in.position();
+    apply.directions[k] = in.position();
     if (!in.skip(head.count)) return false;
-    const SequenceHead exceptions = chunk.kernels.read_sequence(
-        in, head.count, head.count, lists.exceptions[k], room.scratch.get());
-    if (!exceptions.ok || (exceptions.universe != 0 && exceptions.universe != head.count)) {
-      return false;
-    }
-    lists.exception_counts[k] = exceptions.count;
+    const SequenceHead found =
+        chunk.kernels.read_sequence(in, head.count, head.count, exceptions, room.scratch.get());
+    if (!found.ok || (found.universe != 0 && found.universe != head.count)) return false;
+    apply.exception_counts[k] = found.count;
   }
   return left == 0;
 }
 
-// The exceptions have moved one step already: this gives them their real value.
-bool read_magnitudes(const ArrivingChunk& chunk, BitReader& in, const ClassLists& lists,
+// The exceptions get their real value, whatever stands there now.
+template <typename Word>
+bool read_magnitudes(const ArrivingChunk& chunk, BitReader& in, const ClassApply& apply,
                      std::uint32_t reference) {
   const ElementFormat& format = chunk.input.format;
   const std::uint32_t exponent_mask = (1U << format.exponent_bits) - 1;
-  for (std::uint32_t k = 0; k < lists.apply.cut.count; ++k) {
-    for (std::uint32_t i = 0; i < lists.exception_counts[k]; ++i) {
-      const std::uint32_t change = lists.exceptions[k][i];
-      const std::uint32_t element = lists.apply.places[k][change];
-      const bool up = (in.window(lists.apply.directions[k] + change) & 1) != 0;
-      const std::uint64_t before = chunk.old_word(element);
-      const std::uint32_t parameter = magnitude_parameter(
-          reference, static_cast<std::uint32_t>(before >> format.exponent_shift) & exponent_mask);
-      const std::uint64_t window = in.window(in.position());
+  constexpr std::uint32_t kWordBits = 8 * sizeof(Word);
+  std::uint64_t at = in.position();
+  for (std::uint32_t k = 0; k < apply.cut.count; ++k) {
+    for (std::uint32_t i = 0; i < apply.exception_counts[k]; ++i) {
+      const std::uint32_t element = apply.exception_places[k][i];
+      const bool up = (in.window(apply.directions[k] + apply.exceptions[k][i]) & 1) != 0;
+      Word before;
+      std::memcpy(&before, chunk.input.old_bytes.data() + std::size_t{element} * sizeof(Word),
+                  sizeof(Word));
+      const std::uint32_t parameter =
+          magnitude_parameter(reference, (before >> format.exponent_shift) & exponent_mask);
+      if (at >= in.end()) return false;
+      const std::uint64_t window = in.window(at);
       const auto zeros = static_cast<std::uint32_t>(
           std::countr_zero(window | (std::uint64_t{1} << kMagnitudeEscape)));
-      std::uint64_t after = 0;
+      std::uint32_t after = 0;
       if (zeros == kMagnitudeEscape) {
-        if (((window >> zeros) & 1) == 0 || !in.skip(zeros + 1)) return false;
-        after = in.take(chunk.word_bits());
+        if (((window >> zeros) & 1) == 0) return false;
+        after = static_cast<std::uint32_t>(window >> (zeros + 1));
+        at += zeros + 1 + kWordBits;
       } else {
-        const std::uint64_t low = (window >> (zeros + 1)) & ((std::uint64_t{1} << parameter) - 1);
-        const std::uint64_t size = ((std::uint64_t{zeros} << parameter) | low) + 2;
+        const auto low =
+            static_cast<std::uint32_t>(window >> (zeros + 1)) & ((1U << parameter) - 1);
+        const std::uint32_t size = ((zeros << parameter) | low) + 2;
         after = up ? before + size : before - size;
-        in.skip(zeros + 1 + parameter);
+        at += zeros + 1 + parameter;
       }
-      if (!in.ok()) return false;
-      chunk.set_new_word(element, after);
+      const auto word = static_cast<Word>(after);
+      std::memcpy(chunk.new_bytes.data() + std::size_t{element} * sizeof(Word), &word,
+                  sizeof(Word));
     }
   }
-  return true;
+  return in.skip(at - in.position());
 }
 
 }  // namespace
@@ -102,11 +109,11 @@ bool read_classed(const ArrivingChunk& chunk) {
   const ElementFormat& format = chunk.input.format;
   if (format.exponent_bits == 0) return false;
   BitReader in(chunk.payload);
-  ClassLists lists;
-  ClassApply& apply = lists.apply;
+  ClassApply apply;
   std::uint32_t reference = 0;
+  std::uint32_t stated_universes[kClassesMax] = {};
   if (!read_parameters(in, format, apply.cut, reference)) return false;
-  if (!read_lists(chunk, in, lists)) return false;
+  if (!read_lists(chunk, in, apply, stated_universes)) return false;
   apply.old_bytes = chunk.input.old_bytes.data();
   apply.new_bytes = chunk.new_bytes.data();
   apply.element_count = chunk.element_count;
@@ -114,11 +121,12 @@ bool read_classed(const ArrivingChunk& chunk) {
   apply.bits = in.start();
   if (!chunk.kernels.apply(apply)) return false;
   for (std::uint32_t k = 0; k < apply.cut.count; ++k) {
-    if (lists.stated_universes[k] != 0 && lists.stated_universes[k] != apply.universes[k]) {
-      return false;
-    }
+    if (stated_universes[k] != 0 && stated_universes[k] != apply.universes[k]) return false;
   }
-  return read_magnitudes(chunk, in, lists, reference) && in.finished();
+  const bool read = format.element_bytes == 1
+                        ? read_magnitudes<std::uint8_t>(chunk, in, apply, reference)
+                        : read_magnitudes<std::uint16_t>(chunk, in, apply, reference);
+  return read && in.finished();
 }
 
 }  // namespace weft::codec

@@ -24,18 +24,6 @@ void copy_old(const ArrivingChunk& chunk) {
 
 }  // namespace
 
-std::uint64_t ArrivingChunk::old_word(std::uint32_t element) const {
-  std::uint64_t word = 0;
-  const std::size_t size = input.format.element_bytes;
-  std::memcpy(&word, input.old_bytes.data() + element * size, size);
-  return word;
-}
-
-void ArrivingChunk::set_new_word(std::uint32_t element, std::uint64_t word) const {
-  const std::size_t size = input.format.element_bytes;
-  std::memcpy(new_bytes.data() + element * size, &word, size);
-}
-
 bool read_sparse(const ArrivingChunk& chunk) {
   DecodeWorkspace::Lists& lists = chunk.lists;
   BitReader in(chunk.payload);

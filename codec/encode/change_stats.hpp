@@ -19,6 +19,7 @@ struct ChangeStats {
   std::uint32_t element_count = 0;
   std::uint32_t changed_count = 0;
   std::uint32_t exception_count = 0;
+  double share = 1;  // of the chunk: what is counted here is all of it, or a sample
   std::array<std::uint32_t, 65> magnitude_widths{};  // exceptions by bit width of the magnitude
   std::array<std::uint32_t, 65> mask_widths{};       // changes by bit width of old XOR new, less 1
   // Formats with an exponent field only, by old exponent.

@@ -30,12 +30,15 @@ double quick_log2(double number) {
   return exponent + table.at[step] + part * (table.at[step + 1] - table.at[step]);
 }
 
-// Bits to say which `part` of `whole` are meant.
+}  // namespace
+
 double entropy_bits(double part, double whole) {
   if (part <= 0 || part >= whole) return 0;
   const double rest = whole - part;
   return whole * quick_log2(whole) - part * quick_log2(part) - rest * quick_log2(rest);
 }
+
+namespace {
 
 // Rice codes come within about 1.2 % of that.
 constexpr double kRiceLoss = 1.012;
@@ -81,7 +84,7 @@ Buckets make_buckets(const ChangeStats& stats) {
 }
 
 // Cheapest cut of the buckets into at most classes_max runs.
-double cut_buckets(const Buckets& buckets, std::uint32_t classes_max, ClassCut& cut) {
+double cut_buckets(const Buckets& buckets, double share, std::uint32_t classes_max, ClassCut& cut) {
   const std::uint32_t n = buckets.count;
   double cost[kExponentSpan + 1][kExponentSpan + 1];  // of one class from bucket a up to b
   for (std::uint32_t a = 0; a < n; ++a) {
@@ -89,8 +92,8 @@ double cut_buckets(const Buckets& buckets, std::uint32_t classes_max, ClassCut& 
       const double elements = buckets.elements[b] - buckets.elements[a];
       const double changed = buckets.changed[b] - buckets.changed[a];
       const double exceptions = buckets.exceptions[b] - buckets.exceptions[a];
-      cost[a][b] = kClassOverheadBits + kRiceLoss * (entropy_bits(changed, elements) +
-                                                     entropy_bits(exceptions, changed));
+      cost[a][b] = kClassOverheadBits * share + kRiceLoss * (entropy_bits(changed, elements) +
+                                                             entropy_bits(exceptions, changed));
     }
   }
   constexpr double kNever = std::numeric_limits<double>::max();
@@ -141,7 +144,7 @@ ClassChoice choose_classes(const ChangeStats& stats, const ElementFormat& format
                            std::uint32_t classes_max) {
   ClassChoice choice;
   const Buckets buckets = make_buckets(stats);
-  const double cut_bits = cut_buckets(buckets, classes_max, choice.cut);
+  const double cut_bits = cut_buckets(buckets, stats.share, classes_max, choice.cut);
   double best = std::numeric_limits<double>::max();
   if (stats.exception_count == 0) best = 0;
   std::uint32_t lowest = 0;  // exponent with an exception
@@ -154,12 +157,8 @@ ClassChoice choose_classes(const ChangeStats& stats, const ElementFormat& format
       choice.magnitude_reference = reference;
     }
   }
-  choice.bits = 3.0 + 2.0 * format.exponent_bits + cut_bits + stats.changed_count + best;
-  choice.ideal_bits = stats.changed_count + best;
-  for (std::size_t e = 0; e < 256; ++e) {
-    choice.ideal_bits += entropy_bits(stats.changed[e], stats.elements[e]) +
-                         entropy_bits(stats.exceptions[e], stats.changed[e]);
-  }
+  choice.bits =
+      (3.0 + 2.0 * format.exponent_bits) * stats.share + cut_bits + stats.changed_count + best;
   return choice;
 }
 

@@ -26,9 +26,11 @@ constexpr std::uint32_t magnitude_parameter(std::uint32_t reference, std::uint32
 struct ClassChoice {
   ClassCut cut;
   std::uint32_t magnitude_reference = 0;
-  double bits = 0;        // expected payload
-  double ideal_bits = 0;  // entropy given old exponents, magnitudes as coded
+  double bits = 0;  // expected payload
 };
+
+// Bits to say which `part` of `whole` are meant.
+double entropy_bits(double part, double whole);
 
 // Optimal cuts by dynamic programming on the exponent histogram.
 ClassChoice choose_classes(const ChangeStats& stats, const ElementFormat& format,

@@ -24,6 +24,9 @@ using wire::ChunkType;
 
 constexpr std::uint32_t kClassesDefault = 6;
 constexpr std::uint32_t kClassedElementsMin = 64;  // below, classes cannot pay
+// Classes are chosen when this much of a chunk is known, so that all else is one pass.
+constexpr std::uint32_t kSampleElements = 32'768;
+constexpr std::uint32_t kSampleChanges = 768;
 
 // What every type would cost, from the counts alone.
 // Threads: a value; one at a time.
@@ -96,7 +99,6 @@ Costs choose_type(const ChangedChunk& chunk, const EncodeChoice& choice, ChangeS
     sample_exponents(chunk.input.old_bytes, format, stats);
     costs.classes = choose_classes(stats, format, kClassesDefault);
     consider(ChunkType::kClassed, costs.classes.bits);
-    costs.ideal_bits = costs.classes.ideal_bits;
   }
   // Only where most elements changed can the differences of all of them be the shorter list.
   if (wide && !choice.force && chunk.changed_count > chunk.element_count / 8) {
@@ -110,10 +112,8 @@ Costs choose_type(const ChangedChunk& chunk, const EncodeChoice& choice, ChangeS
   return costs;
 }
 
-std::byte* write_payload(const ChangedChunk& chunk, const Costs& costs, const ChangeStats& stats) {
+std::byte* write_listed(const ChangedChunk& chunk, const Costs& costs) {
   switch (costs.type) {
-    case ChunkType::kClassed:
-      return write_classed(chunk, costs.classes, stats);
     case ChunkType::kSparse:
       return write_sparse(chunk, costs.sparse_order);
     case ChunkType::kXor:
@@ -125,6 +125,7 @@ std::byte* write_payload(const ChangedChunk& chunk, const Costs& costs, const Ch
     case ChunkType::kBytes:
       return write_bytes(chunk);
     case ChunkType::kSame:
+    case ChunkType::kClassed:
     case ChunkType::kRaw:
       break;
   }
@@ -150,6 +151,64 @@ Status check_input(const ChunkInput& input, const EncodeChoice& choice) {
   return ok();
 }
 
+// Positions of changes from `first` on, up to where stop(end, count) says that it is enough, or the
+// chunk's end. Returns where it came to; chunk.changed_count goes on counting.
+template <typename Stop>
+std::uint32_t list_changes(ChangedChunk& chunk, std::uint32_t first, PieceHash& hash, Stop&& stop) {
+  const std::uint32_t element_bytes = chunk.input.format.element_bytes;
+  while (first < chunk.element_count) {
+    const std::uint32_t end = std::min(first + PieceHash::kElements, chunk.element_count);
+    chunk.changed_count += chunk.kernels.scan_range(
+        chunk.input.old_bytes.data(), chunk.input.new_bytes.data(), first, end, element_bytes,
+        chunk.lists.positions.get() + chunk.changed_count);
+    hash.reach(std::size_t{end} * element_bytes);
+    first = end;
+    if (stop(end, chunk.changed_count)) break;
+  }
+  return first;
+}
+
+// What to send for the changes among the first `seen` elements, which are listed.
+Costs choose_by(const ChangedChunk& chunk, const EncodeChoice& choice, std::uint32_t seen) {
+  const std::size_t bytes = std::size_t{seen} * chunk.input.format.element_bytes;
+  const ChunkInput sample{chunk.input.old_bytes.first(bytes), chunk.input.new_bytes.first(bytes),
+                          chunk.input.format};
+  const ChangedChunk part{sample, chunk.kernels, chunk.lists, seen, chunk.changed_count};
+  ChangeStats stats;
+  stats.share = static_cast<double>(seen) / chunk.element_count;
+  gather_changes(sample.old_bytes, sample.new_bytes, sample.format, chunk.lists.positions.get(),
+                 part.changed_count, wants_masks(part, choice), chunk.lists.flags.get(),
+                 chunk.lists.indices.get(), stats);
+  return choose_type(part, choice, stats);
+}
+
+// Lists changes until the type is chosen; a `classed` chunk is then written in one pass that lists
+// them by class. Returns the end of the payload.
+std::byte* write_changes(ChangedChunk& chunk, const EncodeChoice& choice, PieceHash& hash,
+                         EncodedChunk& encoded) {
+  const bool may_sample = chunk.input.format.exponent_bits != 0 &&
+                          choice.profile == Profile::kCompact &&
+                          choice.force.value_or(ChunkType::kClassed) == ChunkType::kClassed;
+  std::uint32_t seen =
+      list_changes(chunk, 0, hash, [may_sample](std::uint32_t end, std::uint32_t count) {
+        return may_sample && end >= kSampleElements && count >= kSampleChanges;
+      });
+  if (chunk.changed_count == 0) return chunk.lists.out.get();
+  Costs costs = choose_by(chunk, choice, seen);
+  if (costs.type != ChunkType::kClassed && seen < chunk.element_count) {
+    list_changes(chunk, seen, hash, [](std::uint32_t, std::uint32_t) { return false; });
+    costs = choose_by(chunk, choice, chunk.element_count);
+  }
+  encoded.type = costs.type;
+  encoded.ideal_bits = costs.ideal_bits;
+  encoded.changed_count = chunk.changed_count;
+  if (costs.type != ChunkType::kClassed) return write_listed(chunk, costs);
+  const ClassedPayload payload = write_classed(chunk, costs.classes, hash);
+  encoded.changed_count = payload.changed_count;
+  encoded.ideal_bits = payload.ideal_bits;
+  return payload.end;
+}
+
 }  // namespace
 
 EncodeWorkspace::EncodeWorkspace() : lists_(std::make_unique<Lists>()) {}
@@ -160,36 +219,26 @@ EncodeWorkspace& EncodeWorkspace::operator=(EncodeWorkspace&&) noexcept = defaul
 Result<EncodedChunk> encode_chunk(const ChunkInput& input, const EncodeChoice& choice,
                                   EncodeWorkspace& workspace) {
   WEFT_TRY_STATUS(check_input(input, choice));
+  if (choice.kernel_set == nullptr) WEFT_TRY_STATUS(kernels_status());
   EncodeWorkspace::Lists& lists = workspace.lists();
-  const std::uint32_t element_bytes = input.format.element_bytes;
-  ChangedChunk chunk{input, choice.kernel_set != nullptr ? *choice.kernel_set : kernels(), lists,
-                     static_cast<std::uint32_t>(input.new_bytes.size() / element_bytes), 0};
+  ChangedChunk chunk{
+      input, choice.kernel_set != nullptr ? *choice.kernel_set : kernels(), lists,
+      static_cast<std::uint32_t>(input.new_bytes.size() / input.format.element_bytes), 0};
+  PieceHash hash(input.new_bytes, choice.with_hash);
   EncodedChunk encoded;
-  if (choice.with_hash) encoded.new_digest = wire::digest64(input.new_bytes);
-  std::byte* end = lists.out.get();
+  std::byte* end = nullptr;
   if (choice.full) {
     encoded.type = ChunkType::kRaw;
     encoded.changed_count = chunk.element_count;
     end = write_raw(chunk);
   } else {
-    chunk.changed_count =
-        chunk.kernels.scan(input.old_bytes.data(), input.new_bytes.data(), chunk.element_count,
-                           element_bytes, lists.positions.get());
-    if (chunk.changed_count == 0) return encoded;
-    ChangeStats stats;
-    gather_changes(input.old_bytes, input.new_bytes, input.format, lists.positions.get(),
-                   chunk.changed_count, wants_masks(chunk, choice), lists.flags.get(),
-                   lists.indices.get(), stats);
-    const Costs costs = choose_type(chunk, choice, stats);
-    encoded.type = costs.type;
-    encoded.changed_count = chunk.changed_count;
-    encoded.ideal_bits = costs.ideal_bits;
-    end = write_payload(chunk, costs, stats);
+    end = write_changes(chunk, choice, hash, encoded);
     if (end > lists.out.get() + input.new_bytes.size() && encoded.type != ChunkType::kRaw) {
       encoded.type = ChunkType::kRaw;
       end = write_raw(chunk);
     }
   }
+  encoded.new_digest = hash.digest();
   encoded.payload = {lists.out.get(), static_cast<std::size_t>(end - lists.out.get())};
   WEFT_ASSERT(encoded.payload.size() <=
               payload_bytes_max(static_cast<std::uint32_t>(input.new_bytes.size())));

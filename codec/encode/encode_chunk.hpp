@@ -63,7 +63,8 @@ class EncodeWorkspace {
   std::unique_ptr<Lists> lists_;
 };
 
-// Errors: kUnsupported (a forced type that cannot express this element size), kConfig (lengths).
+// Errors: kUnsupported (a forced type that cannot express this element size), kConfig (lengths,
+// WEFT_KERNELS).
 Result<EncodedChunk> encode_chunk(const ChunkInput& input, const EncodeChoice& choice,
                                   EncodeWorkspace& workspace);
 

@@ -17,8 +17,8 @@ namespace weft::codec {
 // Threads: one at a time.
 struct EncodeWorkspace::Lists {
   static constexpr std::size_t kElements = limits::kChunkElementsMax + 64;
-  // Room for 64 numbers behind each class.
-  static constexpr std::size_t kByClass = limits::kChunkElementsMax + 64 * (kClassesMax + 1);
+  // One list per class, each with room for all: how many will be of a class is not known before.
+  static constexpr std::size_t kByClass = kElements * kClassesMax;
   // No type spends more than 96 bits on a change (frame.md), plus its fixed part.
   static constexpr std::size_t kOutBytes = limits::kChunkElementsMax * 12 + 4096;
 
@@ -29,9 +29,9 @@ struct EncodeWorkspace::Lists {
 
   std::unique_ptr<std::uint32_t[]> positions = room<std::uint32_t>(kElements);
   std::unique_ptr<std::uint8_t[]> flags = room<std::uint8_t>(kElements);
-  std::unique_ptr<std::uint32_t[]> ranks = room<std::uint32_t>(kByClass);
+  std::unique_ptr<std::uint32_t[]> entries = room<std::uint32_t>(kByClass);
   std::unique_ptr<std::uint32_t[]> exceptions = room<std::uint32_t>(kByClass);
-  std::unique_ptr<std::uint8_t[]> class_flags = room<std::uint8_t>(kByClass);
+  std::unique_ptr<std::uint64_t[]> ups = room<std::uint64_t>(kElements / 64 + 1);
   std::unique_ptr<std::uint32_t[]> scratch = room<std::uint32_t>(kElements);
   std::unique_ptr<std::uint32_t[]> indices = room<std::uint32_t>(kElements);
   std::unique_ptr<std::byte[]> plane = room<std::byte>(limits::kChunkBytesMax + 64);

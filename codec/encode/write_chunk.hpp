@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/bits/words.hpp"
 #include "codec/encode/change_stats.hpp"
 #include "codec/encode/class_choice.hpp"
 #include "codec/encode/encode_chunk.hpp"
 #include "codec/encode/encode_workspace.hpp"
+#include "codec/encode/piece_hash.hpp"
 #include "codec/kernels/kernel_set.hpp"
 
 namespace weft::codec {
@@ -23,20 +25,23 @@ struct ChangedChunk {
   std::uint32_t changed_count = 0;
 
   std::uint64_t old_word(std::uint32_t element) const {
-    return load_word(input.old_bytes, element);
+    return load_word(input.old_bytes.data(), element, input.format.element_bytes);
   }
   std::uint64_t new_word(std::uint32_t element) const {
-    return load_word(input.new_bytes, element);
+    return load_word(input.new_bytes.data(), element, input.format.element_bytes);
   }
   std::uint32_t word_bits() const { return input.format.element_bytes * 8U; }
   std::uint64_t word_mask() const { return ~std::uint64_t{0} >> (64 - word_bits()); }
-
- private:
-  std::uint64_t load_word(std::span<const std::byte> bytes, std::uint32_t element) const;
 };
 
-std::byte* write_classed(const ChangedChunk& chunk, const ClassChoice& choice,
-                         const ChangeStats& stats);
+// Threads: a value; one at a time.
+struct ClassedPayload {
+  std::byte* end = nullptr;
+  std::uint32_t changed_count = 0;
+  double ideal_bits = 0;
+};
+// Needs no positions: it finds the changes itself, and hashes what is not hashed yet on the way.
+ClassedPayload write_classed(const ChangedChunk& chunk, const ClassChoice& choice, PieceHash& hash);
 std::byte* write_sparse(const ChangedChunk& chunk, std::uint32_t golomb_order);
 std::byte* write_xor(const ChangedChunk& chunk, std::uint32_t golomb_order);
 std::byte* write_overwrite(const ChangedChunk& chunk);

@@ -8,14 +8,6 @@
 
 namespace weft::codec {
 
-std::uint64_t ChangedChunk::load_word(std::span<const std::byte> bytes,
-                                      std::uint32_t element) const {
-  std::uint64_t word = 0;
-  const std::size_t size = input.format.element_bytes;
-  std::memcpy(&word, bytes.data() + element * size, size);
-  return word;
-}
-
 std::byte* write_sparse(const ChangedChunk& chunk, std::uint32_t golomb_order) {
   EncodeWorkspace::Lists& lists = chunk.lists;
   const std::uint32_t count = chunk.changed_count;

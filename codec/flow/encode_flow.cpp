@@ -2,90 +2,41 @@
 #include "codec/flow/encode_flow.hpp"
 
 #include <oneapi/tbb/flow_graph.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "codec/flow/encode_batch.hpp"
-#include "weft/base/assert.hpp"
-#include "weft/base/guarded.hpp"
+#include "codec/flow/flow_node.hpp"
 
 namespace weft::codec {
 
 namespace {
 
-// Things that are handed out one at a time and come back: made when first needed.
-// Threads: any.
-template <typename T>
-class Shelf {
- public:
-  std::unique_ptr<T> take() {
-    auto thing = shelf_.with([](auto& things) -> std::unique_ptr<T> {
-      if (things.empty()) return nullptr;
-      auto last = std::move(things.back());
-      things.pop_back();
-      return last;
-    });
-    return thing ? std::move(thing) : std::make_unique<T>();
-  }
-  void give_back(std::unique_ptr<T> thing) {
-    shelf_.with([&](auto& things) { things.push_back(std::move(thing)); });
-  }
+ChunkIndex end_of(const ChunkRange& range) { return {range.first.value + range.count}; }
 
- private:
-  Guarded<std::vector<std::unique_ptr<T>>> shelf_;
-};
-
-// The first error of a flow; everything behind it is skipped.
-// Threads: any.
-class FirstError {
- public:
-  bool is_set() const { return is_set_.load(); }
-  void set(Error error) {
-    error_.with([&](auto& kept) {
-      if (!kept) kept = std::move(error);
-    });
-    is_set_.store(true);
-  }
-  Status status() const {
-    return error_.with([](const auto& kept) -> Status {
-      if (kept) return *kept;
-      return ok();
-    });
-  }
-  // Runs body, which returns a Status, and keeps its error or what it throws.
-  template <typename Body>
-  void guard(Body&& body) {
-    if (is_set()) return;
-    try {
-      if (auto status = body(); !status) set(std::move(status).error());
-    } catch (const std::exception& thrown) {
-      set(make_error(ErrorCode::kResourceLimit, Stage::kEncode, thrown.what()));
-    } catch (...) {
-      set(make_error(ErrorCode::kInternal, Stage::kEncode, "unknown exception"));
-    }
-  }
-
- private:
-  std::atomic<bool> is_set_{false};
-  Guarded<std::optional<Error>> error_;
-};
-
-// More workers than the machine has cores would only wait for each other.
-int arena_threads(std::uint32_t threads) {
-  const auto cores = static_cast<std::uint32_t>(oneapi::tbb::info::default_concurrency());
-  return static_cast<int>(std::clamp(threads, 1U, cores));
+// Where a range is worked on: at its bytes, or at the node with the least to do for its threads.
+FlowNode& node_for(const std::vector<std::unique_ptr<FlowNode>>& nodes, const ChunkSource& source,
+                   const BatchRange& range) {
+  if (const auto home = home_of(nodes, source, range)) return *nodes[*home];
+  const auto load = [](const std::unique_ptr<FlowNode>& node) {
+    return static_cast<double>(node->at_work.load()) / node->threads.share().threads;
+  };
+  return **std::min_element(nodes.begin(), nodes.end(), [&](const auto& one, const auto& other) {
+    return load(one) < load(other);
+  });
 }
 
-ChunkIndex end_of(const ChunkRange& range) { return {range.first.value + range.count}; }
+// A batch goes back to the node that has filled it.
+// Threads: one at a time.
+struct BatchTicket {
+  std::unique_ptr<EncodedBatch> batch;
+  FlowNode* node = nullptr;
+};
 
 // Threads: the graph's; members say for themselves.
 struct EncodeGraph {
@@ -94,33 +45,59 @@ struct EncodeGraph {
   const EncodeFlowOptions& options;
   FramePacker packer;
   FirstError error;
-  Shelf<BatchWorker> workers;
-  Shelf<EncodedBatch> batches;
+  std::vector<std::unique_ptr<FlowNode>> nodes;
 };
 
-std::unique_ptr<EncodedBatch> encode_body(EncodeGraph& flow, const BatchRange& range) {
-  auto batch = flow.batches.take();
-  batch->number = range.number;
-  batch->items.clear();
+BatchTicket encode_body(EncodeGraph& flow, const BatchRange& range, FlowNode& node) {
+  BatchTicket ticket{node.batches.take(), &node};
+  ticket.batch->number = range.number;
+  ticket.batch->items.clear();
   flow.error.guard([&] {
-    auto worker = flow.workers.take();
+    auto worker = node.workers.take();
     auto status =
-        encode_batch(flow.lattice, flow.source, flow.options.choice, range, *worker, *batch);
-    flow.workers.give_back(std::move(worker));
+        encode_batch(flow.lattice, flow.source, flow.options.choice, range, *worker, *ticket.batch);
+    node.workers.give_back(std::move(worker));
     return status;
   });
-  return batch;
+  return ticket;
 }
 
-void pack_body(EncodeGraph& flow, std::unique_ptr<EncodedBatch> batch) {
-  flow.error.guard([&] { return flow.packer.pack(*batch); });
-  flow.batches.give_back(std::move(batch));
+void pack_body(EncodeGraph& flow, BatchTicket ticket) {
+  flow.error.guard([&] { return flow.packer.pack(*ticket.batch); });
+  ticket.node->batches.give_back(std::move(ticket.batch));
+}
+
+namespace tbb_flow = oneapi::tbb::flow;
+using TicketPointer = std::shared_ptr<BatchTicket>;
+using RemoteNode = tbb_flow::async_node<BatchRange, TicketPointer>;
+
+// The arena's own threads do the work.
+auto make_encoder(tbb_flow::graph& graph, EncodeGraph& flow, FlowNode& only) {
+  return tbb_flow::function_node<BatchRange, TicketPointer>(
+      graph, tbb_flow::unlimited, [&flow, &only](const BatchRange& range) {
+        return std::make_shared<BatchTicket>(encode_body(flow, range, only));
+      });
+}
+
+// The graph hands each range to the threads of a node and takes the batch back from them.
+RemoteNode make_remote_encoder(tbb_flow::graph& graph, EncodeGraph& flow) {
+  return RemoteNode(graph, tbb_flow::unlimited,
+                    [&flow](const BatchRange& range, RemoteNode::gateway_type& gate) {
+                      FlowNode& node = node_for(flow.nodes, flow.source, range);
+                      ++node.at_work;
+                      gate.reserve_wait();
+                      node.threads.arena().enqueue([&flow, &node, &gate, range] {
+                        gate.try_put(std::make_shared<BatchTicket>(encode_body(flow, range, node)));
+                        --node.at_work;
+                        gate.release_wait();
+                      });
+                    });
 }
 
 // ranges -> (at most `in_flight`) -> encode -> in order -> pack
-void run_graph(EncodeGraph& flow, const ChunkRange& chunks, std::uint32_t in_flight) {
-  namespace tbb_flow = oneapi::tbb::flow;
-  using BatchPointer = std::shared_ptr<std::unique_ptr<EncodedBatch>>;
+template <typename MakeEncoder>
+void run_graph(EncodeGraph& flow, const ChunkRange& chunks, std::uint32_t in_flight,
+               MakeEncoder&& make_encoder_of) {
   tbb_flow::graph graph;
   ChunkIndex next = chunks.first;
   std::size_t number = 0;
@@ -134,15 +111,12 @@ void run_graph(EncodeGraph& flow, const ChunkRange& chunks, std::uint32_t in_fli
     return range;
   });
   tbb_flow::limiter_node<BatchRange> limiter(graph, in_flight);
-  tbb_flow::function_node<BatchRange, BatchPointer> encode(
-      graph, tbb_flow::unlimited, [&flow](const BatchRange& range) {
-        return std::make_shared<std::unique_ptr<EncodedBatch>>(encode_body(flow, range));
-      });
-  tbb_flow::sequencer_node<BatchPointer> in_order(
-      graph, [](const BatchPointer& batch) { return (*batch)->number; });
-  tbb_flow::function_node<BatchPointer, tbb_flow::continue_msg> pack(
-      graph, tbb_flow::serial, [&flow](const BatchPointer& batch) {
-        pack_body(flow, std::move(*batch));
+  auto encode = make_encoder_of(graph);
+  tbb_flow::sequencer_node<TicketPointer> in_order(
+      graph, [](const TicketPointer& ticket) { return ticket->batch->number; });
+  tbb_flow::function_node<TicketPointer, tbb_flow::continue_msg> pack(
+      graph, tbb_flow::serial, [&flow](const TicketPointer& ticket) {
+        pack_body(flow, std::move(*ticket));
         return tbb_flow::continue_msg();
       });
   tbb_flow::make_edge(ranges, limiter);
@@ -152,6 +126,32 @@ void run_graph(EncodeGraph& flow, const ChunkRange& chunks, std::uint32_t in_fli
   tbb_flow::make_edge(pack, limiter.decrementer());
   ranges.activate();
   graph.wait_for_all();
+}
+
+std::uint32_t thread_count(const std::vector<std::unique_ptr<FlowNode>>& nodes) {
+  std::uint32_t count = 0;
+  for (const auto& node : nodes) count += node->threads.share().threads;
+  return count;
+}
+
+void run_encode(EncodeGraph& flow, const ChunkRange& chunks) {
+  const std::uint32_t in_flight = 2 * thread_count(flow.nodes);
+  FlowNode& first = *flow.nodes.front();
+  if (flow.nodes.size() == 1) {
+    first.threads.arena().execute([&] {
+      run_graph(flow, chunks, in_flight,
+                [&](tbb_flow::graph& graph) { return make_encoder(graph, flow, first); });
+    });
+    return;
+  }
+  // The graph itself, and packing, take one more thread, on the first node.
+  NumaShare packing = first.threads.share();
+  packing.threads = 1;
+  NodeArena home(packing, true);
+  home.arena().execute([&] {
+    run_graph(flow, chunks, in_flight,
+              [&](tbb_flow::graph& graph) { return make_remote_encoder(graph, flow); });
+  });
 }
 
 }  // namespace
@@ -164,43 +164,16 @@ Result<EncodeSummary> encode_flow(const Lattice& lattice, ProducerIndex producer
                    "producer " + std::to_string(producer.value) + " of " +
                        std::to_string(lattice.producer_count()));
   }
-  EncodeGraph flow{lattice, source, options, {lattice, producer, slots, sink, options}, {}, {}, {}};
+  EncodeGraph flow{lattice, source, options, {lattice, producer, slots, sink, options}, {}, {}};
   flow.error.guard([&] {
-    oneapi::tbb::task_arena arena(arena_threads(options.threads));
-    const auto in_flight = static_cast<std::uint32_t>(2 * arena_threads(options.threads));
-    arena.execute([&] { run_graph(flow, lattice.chunks_of(producer), in_flight); });
+    flow.nodes =
+        open_nodes(options.topology != nullptr ? *options.topology : NumaTopology::of_machine(),
+                   options.threads);
+    run_encode(flow, lattice.chunks_of(producer));
     return ok();
   });
   WEFT_TRY_STATUS(flow.error.status());
   return flow.packer.finish();
-}
-
-Result<DigestTable> digest_flow(const Lattice& lattice, ChunkSource& source,
-                                std::uint32_t threads) {
-  DigestTable table(lattice.chunk_count());
-  FirstError error;
-  Shelf<BatchWorker> workers;
-  std::vector<BatchRange> ranges;
-  for (ChunkIndex next; next.value < lattice.chunk_count();) {
-    ranges.push_back(next_batch(lattice, ranges.size(), next, {lattice.chunk_count()}));
-    next.value += ranges.back().count;
-  }
-  error.guard([&] {
-    oneapi::tbb::task_arena arena(arena_threads(threads));
-    arena.execute([&] {
-      oneapi::tbb::parallel_for(std::size_t{0}, ranges.size(), [&](std::size_t i) {
-        error.guard([&] {
-          auto worker = workers.take();
-          auto status = digest_batch(lattice, source, ranges[i], *worker, table);
-          workers.give_back(std::move(worker));
-          return status;
-        });
-      });
-    });
-    return ok();
-  });
-  WEFT_TRY_STATUS(error.status());
-  return table;
 }
 
 }  // namespace weft::codec

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "codec/digest/digest_table.hpp"
 #include "codec/encode/encode_chunk.hpp"
+#include "codec/flow/numa_plan.hpp"
 #include "codec/frame/frame_builder.hpp"
 #include "codec/project/lattice.hpp"
 #include "weft/base/clock.hpp"
@@ -30,6 +32,11 @@ class ChunkSource {
   // old_bytes is empty and must be left alone.
   virtual Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
                       std::span<std::byte> new_bytes) = 0;
+  // The system's number of the NUMA node where the chunk's bytes lie, if that is known: a thread of
+  // that node reads it then.
+  virtual std::optional<std::uint32_t> numa_node(ChunkIndex /*chunk*/) const {
+    return std::nullopt;
+  }
 };
 
 // Where frames go, in sequence order, one call at a time.
@@ -49,6 +56,7 @@ struct EncodeFlowOptions {
   std::uint32_t frame_bytes = limits::kFrameBytesMax;  // ceiling
   std::uint32_t frames_target = limits::kFramesPerRefitTarget;
   std::uint32_t threads = 2;
+  const NumaTopology* topology = nullptr;  // for tests; null: this machine's
   Duration slot_timeout = std::chrono::seconds(30);
 };
 
@@ -70,15 +78,17 @@ struct EncodeSummary {
   std::uint64_t element_count = 0;
 };
 
-// Reads, encodes and packs all chunks of one producer. Memory: about 12 MiB per thread at most
-// (less where few elements change), whatever the model's size; frames wait for free slots. Returns
-// after the last frame was taken. Errors: the first of any source, slot, encoder or sink; then no
-// further frame is taken.
+// Reads, encodes and packs all chunks of one producer. On a machine with several NUMA nodes each
+// has its own threads, bound to it, and its own buffers; frames are packed on the first one.
+// Memory: about 12 MiB per thread at most (less where few elements change), whatever the model's
+// size; frames wait for free slots. Returns after the last frame was taken. Errors: the first of
+// any source, slot, encoder or sink; then no further frame is taken.
 Result<EncodeSummary> encode_flow(const Lattice& lattice, ProducerIndex producer,
                                   ChunkSource& source, SlotSource& slots, FrameSink& sink,
                                   const EncodeFlowOptions& options);
 
 // The digest table of a checkpoint (the source's new bytes), in parallel.
-Result<DigestTable> digest_flow(const Lattice& lattice, ChunkSource& source, std::uint32_t threads);
+Result<DigestTable> digest_flow(const Lattice& lattice, ChunkSource& source, std::uint32_t threads,
+                                const NumaTopology& topology = NumaTopology::of_machine());
 
 }  // namespace weft::codec

@@ -20,9 +20,10 @@
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
 #endif
 
-#include "codec/kernels/classed_body.hpp"
+#include "codec/kernels/apply_body.hpp"
 #include "codec/kernels/scan_body.hpp"
 #include "codec/kernels/sequence_body.hpp"
+#include "codec/kernels/split_body.hpp"
 
 namespace weft::codec::kernel {
 
@@ -30,6 +31,8 @@ namespace {
 
 // Threads: immutable.
 struct Avx2Isa {
+  static constexpr bool kWide = false;
+
   static std::uint32_t popcount(std::uint64_t word) {
     return static_cast<std::uint32_t>(__builtin_popcountll(word));
   }
@@ -111,12 +114,6 @@ struct Avx2Isa {
     return kBlockWords - 1 - popcount(std::uint64_t{high} << 32 | low);
   }
 
-  static void flag_masks32(const std::uint8_t* flags, std::uint32_t& up,
-                           std::uint32_t& exceptional) {
-    const __m256i all = load(reinterpret_cast<const std::byte*>(flags));
-    up = byte_mask(_mm256_slli_epi16(all, 7));
-    exceptional = byte_mask(_mm256_slli_epi16(all, 6));
-  }
   static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
     count_before_by_class<Avx2Isa>(block, class_count, totals);
   }
@@ -168,14 +165,9 @@ struct Avx2Isa {
 
 }  // namespace
 
-const KernelSet kAvx2Kernels{KernelLevel::kAvx2,
-                             "avx2",
-                             &scan<Avx2Isa>,
-                             &write_sequence<Avx2Isa>,
-                             &read_sequence<Avx2Isa>,
-                             &split<Avx2Isa>,
-                             &write_directions<Avx2Isa>,
-                             &apply<Avx2Isa>};
+const KernelSet kAvx2Kernels{
+    KernelLevel::kAvx2,      "avx2",          &scan_range<Avx2Isa>, &write_sequence<Avx2Isa>,
+    &read_sequence<Avx2Isa>, &split<Avx2Isa>, &separate<Avx2Isa>,   &apply<Avx2Isa>};
 
 }  // namespace weft::codec::kernel
 

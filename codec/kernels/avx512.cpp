@@ -24,9 +24,11 @@
 #pragma GCC target("avx512vbmi2,avx512vpopcntdq")
 #endif
 
-#include "codec/kernels/classed_body.hpp"
+#include "codec/kernels/apply_wide.hpp"
 #include "codec/kernels/scan_body.hpp"
 #include "codec/kernels/sequence_body.hpp"
+#include "codec/kernels/sequence_wide.hpp"
+#include "codec/kernels/split_wide.hpp"
 
 namespace weft::codec::kernel {
 
@@ -34,19 +36,14 @@ namespace {
 
 // Threads: immutable.
 struct Avx512Isa {
+  static constexpr bool kWide = true;
+
   static std::uint32_t popcount(std::uint64_t word) {
     return static_cast<std::uint32_t>(__builtin_popcountll(word));
   }
   static std::uint32_t trailing_zeros(std::uint64_t word) {
     return static_cast<std::uint32_t>(_tzcnt_u64(word));
   }
-  static std::uint64_t low_bits(std::uint64_t word, std::uint32_t count) {
-    return _bzhi_u64(word, count);
-  }
-  static std::uint32_t select_bit(std::uint64_t word, std::uint32_t rank) {
-    return trailing_zeros(_pdep_u64(std::uint64_t{1} << rank, word)) & 63;
-  }
-
   static __m512i load(const std::byte* at) {
     return _mm512_loadu_si512(reinterpret_cast<const void*>(at));
   }
@@ -76,15 +73,48 @@ struct Avx512Isa {
     }
   }
 
-  // Sixteen at a time whether they are there or not.
-  static std::uint32_t* extract(std::uint64_t mask, std::uint32_t base, std::uint32_t* to) {
-    if (mask == 0) return to;
-    const std::uint32_t count = popcount(mask);
+  // Steps of 64 words as bytes: those that do not fit are as far from zero as a byte can be.
+  template <std::uint32_t kBytes>
+  static __m512i steps64(const std::byte* old_bytes, const std::byte* new_bytes) {
+    if constexpr (kBytes == 1) {
+      return _mm512_sub_epi8(load(new_bytes), load(old_bytes));
+    } else {
+      const __m512i low = _mm512_sub_epi16(load(new_bytes), load(old_bytes));
+      const __m512i high = _mm512_sub_epi16(load(new_bytes + 64), load(old_bytes + 64));
+      return _mm512_permutexvar_epi64(_mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0),
+                                      _mm512_packs_epi16(low, high));
+    }
+  }
+
+  // 0, 1, ... 63
+  static __m512i places64() {
     alignas(64) static constexpr std::uint8_t kPlaces[64] = {
         0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
         22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
         44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-    __m512i places = _mm512_maskz_compress_epi8(mask, _mm512_load_si512(kPlaces));
+    return _mm512_load_si512(kPlaces);
+  }
+
+  // Zero, as a register that what comes next is merged into: compressing and expanding wait for the
+  // old value of their target even where they clear it, so an unknown old value would chain each
+  // one to the one before.
+  static __m512i cleared() {
+    __m512i zero = _mm512_setzero_si512();
+    asm("" : "+v"(zero));
+    return zero;
+  }
+  static __m512i compress_bytes(std::uint64_t mask, __m512i bytes) {
+    return _mm512_mask_compress_epi8(cleared(), mask, bytes);
+  }
+  static __m512i compress_words(__mmask16 mask, __m512i words) {
+    return _mm512_mask_compress_epi32(cleared(), mask, words);
+  }
+
+  // Sixteen at a time whether they are there or not.
+  static std::uint32_t* extract(std::uint64_t mask, std::uint32_t base, std::uint32_t* to) {
+    if (mask == 0) return to;
+    const std::uint32_t count = popcount(mask);
+    __m512i places = compress_bytes(mask, places64());
     const __m512i bases = _mm512_set1_epi32(static_cast<int>(base));
     for (std::uint32_t done = 0;;) {
       const __m512i wide = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(places));
@@ -96,113 +126,60 @@ struct Avx512Isa {
     return to + count;
   }
 
-  static std::uint32_t locate(const std::uint16_t* before, std::uint32_t rank) {
-    const __m512i wanted = _mm512_set1_epi16(static_cast<short>(rank));
-    const std::uint64_t low = _mm512_cmple_epu16_mask(_mm512_load_si512(before), wanted);
-    const std::uint64_t high = _mm512_cmple_epu16_mask(_mm512_load_si512(before + 32), wanted);
-    return popcount(high << 32 | low) - 1;
+  [[gnu::always_inline]] static inline std::uint32_t put_remainders(
+      BitWriter& out, const std::uint32_t* positions, std::uint32_t count, std::uint32_t k,
+      std::uint32_t* quotients, std::uint32_t& next) {
+    return put_remainders_wide<Avx512Isa>(out, positions, count, k, quotients, next);
+  }
+  static std::uint64_t find_stops(const BitReader& in, std::uint32_t count, std::uint32_t* stops) {
+    return find_stops_wide<Avx512Isa>(in, count, stops);
+  }
+  static bool add_remainders(const std::byte* bits, std::uint64_t remainder_at, std::uint32_t k,
+                             std::uint32_t count, std::uint32_t limit, std::uint32_t* positions) {
+    return add_remainders_wide<Avx512Isa>(bits, remainder_at, k, count, limit, positions);
   }
 
-  static void flag_masks32(const std::uint8_t* flags, std::uint32_t& up,
-                           std::uint32_t& exceptional) {
-    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(flags));
-    up = _mm256_movepi8_mask(_mm256_slli_epi16(all, 7));
-    exceptional = _mm256_movepi8_mask(_mm256_slli_epi16(all, 6));
-  }
-
-  // All classes at once: a row of masks is one register of eight counts. Eight rows are turned into
-  // eight counts of each class.
-  static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
-    __m512i running = _mm512_setzero_si512();
-    for (std::uint32_t w = 0; w < kBlockWords; w += 8) {
-      __m128i rows[8];
-      for (std::uint32_t i = 0; i < 8; ++i) {
-        rows[i] = _mm512_cvtepi64_epi16(running);
-        running =
-            _mm512_add_epi64(running, _mm512_popcnt_epi64(_mm512_load_si512(block.masks[w + i])));
-      }
-      __m128i pairs[8];
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        pairs[i] = _mm_unpacklo_epi16(rows[2 * i], rows[2 * i + 1]);
-        pairs[4 + i] = _mm_unpackhi_epi16(rows[2 * i], rows[2 * i + 1]);
-      }
-      __m128i fours[8];  // classes 0 and 1, 2 and 3, ...: of rows 0..3, then of rows 4..7
-      for (std::uint32_t half = 0; half < 2; ++half) {
-        for (std::uint32_t i = 0; i < 2; ++i) {
-          const __m128i a = pairs[4 * i + 2 * half];
-          const __m128i b = pairs[4 * i + 2 * half + 1];
-          fours[4 * half + 2 * i] = _mm_unpacklo_epi32(a, b);
-          fours[4 * half + 2 * i + 1] = _mm_unpackhi_epi32(a, b);
-        }
-      }
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        _mm_store_si128(reinterpret_cast<__m128i*>(block.before[2 * i] + w),
-                        _mm_unpacklo_epi64(fours[i], fours[4 + i]));
-        _mm_store_si128(reinterpret_cast<__m128i*>(block.before[2 * i + 1] + w),
-                        _mm_unpackhi_epi64(fours[i], fours[4 + i]));
-      }
-    }
-    alignas(64) std::uint64_t counts[kClassesMax];
-    _mm512_store_si512(counts, running);
-    for (std::uint32_t k = 0; k < class_count; ++k)
-      totals[k] = static_cast<std::uint32_t>(counts[k]);
-  }
-
+  // Exponents and thresholds stand at the top of a byte; what lies below an exponent does not
+  // change whether it reaches a threshold.
   // Threads: immutable.
   struct Thresholds {
     Thresholds(const ClassCut& cut, const ElementFormat& format)
-        : left(_mm_cvtsi32_si128(16 - format.exponent_shift - format.exponent_bits)),
-          right(_mm_cvtsi32_si128(16 - format.exponent_bits)),
-          byte_shift(_mm_cvtsi32_si128(format.exponent_shift)),
-          byte_field(_mm512_set1_epi8(static_cast<char>((1U << format.exponent_bits) - 1))),
-          in_order(_mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0)) {
+        : left(_mm_cvtsi32_si128((format.element_bytes == 1 ? 8 : 16) - format.exponent_shift -
+                                 format.exponent_bits)),
+          field(_mm512_set1_epi8(static_cast<char>(0xFF00U >> format.exponent_bits))) {
+      alignas(64) std::uint8_t odd[64];
+      for (std::uint32_t i = 0; i < 64; ++i) odd[i] = static_cast<std::uint8_t>(2 * i + 1);
+      high_bytes = _mm512_load_si512(odd);
       for (std::uint32_t k = 0; k + 1 < kClassesMax; ++k) {
-        lowest[k] = _mm512_set1_epi8(static_cast<char>(cut.thresholds[k]));
+        const auto lowest_byte = static_cast<std::uint32_t>(cut.thresholds[k])
+                                 << (8 - format.exponent_bits);
+        lowest[k] = _mm512_set1_epi8(static_cast<char>(k + 1 < cut.count ? lowest_byte : 0));
       }
     }
-    // Exponents of 64 elements as bytes, in order.
+    // Of 64 elements, in order.
     template <std::uint32_t kBytes>
     __m512i exponents(const std::byte* from) const {
       if constexpr (kBytes == 1) {
-        return _mm512_and_si512(_mm512_srl_epi16(load(from), byte_shift), byte_field);
+        return _mm512_and_si512(_mm512_sll_epi16(load(from), left), field);
       } else {
-        const __m512i a = _mm512_srl_epi16(_mm512_sll_epi16(load(from), left), right);
-        const __m512i b = _mm512_srl_epi16(_mm512_sll_epi16(load(from + 64), left), right);
-        return _mm512_permutexvar_epi64(in_order, _mm512_packus_epi16(a, b));
+        const __m512i low = _mm512_sll_epi16(load(from), left);
+        const __m512i high = _mm512_sll_epi16(load(from + 64), left);
+        return _mm512_permutex2var_epi8(low, high_bytes, high);
       }
-    }
-    template <std::uint32_t kBytes>
-    void masks64(const std::byte* from, std::uint32_t class_count,
-                 std::uint64_t (&masks)[kClassesMax]) const {
-      const __m512i all = exponents<kBytes>(from);
-      std::uint64_t above = 0;  // members of the classes before
-      for (std::uint32_t k = 0; k + 1 < kClassesMax; ++k) {
-        const std::uint64_t reached =
-            k + 1 < class_count ? _mm512_cmpge_epu8_mask(all, lowest[k]) : ~std::uint64_t{0};
-        masks[k] = reached & ~above;
-        above = reached;
-      }
-      masks[kClassesMax - 1] = ~above;
     }
     __m128i left;
-    __m128i right;
-    __m128i byte_shift;
-    __m512i byte_field;
-    __m512i in_order;
+    __m512i field;
+    __m512i high_bytes;
     __m512i lowest[kClassesMax - 1];
   };
 };
 
 }  // namespace
 
-const KernelSet kAvx512Kernels{KernelLevel::kAvx512,
-                               "avx512",
-                               &scan<Avx512Isa>,
-                               &write_sequence<Avx512Isa>,
-                               &read_sequence<Avx512Isa>,
-                               &split<Avx512Isa>,
-                               &write_directions<Avx512Isa>,
-                               &apply<Avx512Isa>};
+const KernelSet kAvx512Kernels{KernelLevel::kAvx512,      "avx512",
+                               &scan_range<Avx512Isa>,    &write_sequence<Avx512Isa>,
+                               &read_sequence<Avx512Isa>, &split_wide<Avx512Isa>,
+                               &separate_wide<Avx512Isa>, &apply_wide<Avx512Isa>};
 
 }  // namespace weft::codec::kernel
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "codec/kernels/kernel_set.hpp"
@@ -39,18 +41,36 @@ std::vector<const KernelSet*> list_available() {
   return sets;
 }
 
-const KernelSet& choose() {
-  if (const char* wanted = std::getenv("WEFT_KERNELS"); wanted != nullptr) {
-    if (const KernelSet* found = find_kernels(wanted); found != nullptr) return *found;
-  }
-  return *available_kernels().back();
+// Names of all sets there are, whatever the machine.
+constexpr std::string_view kNames[] = {"scalar", "avx2", "avx512"};
+
+const Result<const KernelSet*>& chosen() {
+  static const Result<const KernelSet*> set = choose_kernels(std::getenv("WEFT_KERNELS"));
+  return set;
 }
 
 }  // namespace
 
-const KernelSet& kernels() {
-  static const KernelSet& chosen = choose();
-  return chosen;
+Result<const KernelSet*> choose_kernels(const char* name) {
+  if (name == nullptr || *name == '\0') return available_kernels().back();
+  if (const KernelSet* found = find_kernels(name); found != nullptr) return found;
+  std::string can;
+  for (const KernelSet* set : available_kernels()) {
+    can += (can.empty() ? "" : ", ") + std::string(set->name);
+  }
+  const bool known = std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  return failure(ErrorCode::kConfig, Stage::kConfig,
+                 std::string("WEFT_KERNELS=") + name +
+                     (known ? ": this machine lacks the instructions; it can run "
+                            : ": not a set of kernels; this machine can run ") +
+                     can);
+}
+
+const KernelSet& kernels() { return chosen() ? **chosen() : *available_kernels().back(); }
+
+const Status& kernels_status() {
+  static const Status status = chosen() ? ok() : Status(chosen().error());
+  return status;
 }
 
 std::span<const KernelSet* const> available_kernels() {

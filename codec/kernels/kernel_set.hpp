@@ -11,6 +11,7 @@
 #include "codec/bits/bit_writer.hpp"
 #include "codec/bits/sequence.hpp"
 #include "codec/safetensors/dtype.hpp"
+#include "weft/base/result.hpp"
 
 namespace weft::codec {
 
@@ -26,26 +27,32 @@ struct ClassCut {
   std::uint8_t thresholds[kClassesMax - 1] = {};
 };
 
-// Input and output of split(): the changed elements of one chunk, and where they go by class.
+// A changed element of a class: its rank among the class's elements, and what became of it.
+inline constexpr std::uint32_t kEntryRank = (1U << 27) - 1;
+inline constexpr std::uint32_t kEntryUp = 1U << 30;
+inline constexpr std::uint32_t kEntryException = 1U << 31;
+
+// Input and output of split(): the changed elements of one chunk, by class. It may be called for
+// one piece of the chunk after the other.
 // Threads: one at a time.
 struct ClassSplit {
-  const std::byte* old_bytes = nullptr;
+  const std::byte* old_bytes = nullptr;  // of the whole chunk
+  const std::byte* new_bytes = nullptr;
   std::uint32_t element_count = 0;
   ElementFormat format;
   ClassCut cut;
-  const std::uint32_t* positions = nullptr;  // ascending
-  const std::uint8_t* flags = nullptr;       // per position: kFlagUp, kFlagException
-  std::uint32_t changed_count = 0;
-  // Per class, with room for its changes and 64 more: rank among the class's elements, flags, and
-  // place in `positions` of the exceptions only.
-  std::uint32_t* ranks[kClassesMax] = {};
-  std::uint8_t* class_flags[kClassesMax] = {};
+  // Per class, with room for its changes and 64 more: entries in the order of the elements, and the
+  // exceptions among them as old word and, 16 bits higher, new word.
+  std::uint32_t* entries[kClassesMax] = {};
   std::uint32_t* exceptions[kClassesMax] = {};
-  // Filled in.
+  // Filled in, from zero.
   std::uint32_t counts[kClassesMax] = {};
   std::uint32_t exception_counts[kClassesMax] = {};
   std::uint32_t universes[kClassesMax] = {};  // elements of the class
 };
+// Pieces but the last end on a multiple of this.
+inline constexpr std::uint32_t kSplitElements = 4096;
+
 inline constexpr std::uint8_t kFlagUp = 1;
 inline constexpr std::uint8_t kFlagException = 2;
 
@@ -61,8 +68,12 @@ struct ClassApply {
   std::uint32_t counts[kClassesMax] = {};
   std::uint64_t directions[kClassesMax] = {};  // bit position in `bits` of the direction plane
   const std::byte* bits = nullptr;
-  std::uint32_t* places[kClassesMax] = {};  // filled in: element of each change
-  // Filled in: elements of each class.
+  // Which of the changes are exceptions, ascending. They move too, to a value of no meaning.
+  const std::uint32_t* exceptions[kClassesMax] = {};
+  std::uint32_t exception_counts[kClassesMax] = {};
+  std::uint32_t* scratch[kClassesMax] = {};  // room for the class's changes and 64 more
+  // Filled in: the element of each exception, with room for 64 more, and the elements of the class.
+  std::uint32_t* exception_places[kClassesMax] = {};
   std::uint32_t universes[kClassesMax] = {};
 };
 
@@ -72,31 +83,43 @@ struct ClassApply {
 struct KernelSet {
   KernelLevel level = KernelLevel::kScalar;
   std::string_view name;
-  // Positions of differing words, ascending, to `positions` (room for element_count + 64); returns
-  // their count. element_bytes is 1, 2, 4 or 8.
-  std::uint32_t (*scan)(const std::byte* old_bytes, const std::byte* new_bytes,
-                        std::uint32_t element_count, std::uint32_t element_bytes,
-                        std::uint32_t* positions) = nullptr;
+  // Positions from `first` up to `end` whose words differ, ascending, to `positions` (room for as
+  // many and 64 more); returns their count. element_bytes is 1, 2, 4 or 8.
+  std::uint32_t (*scan_range)(const std::byte* old_bytes, const std::byte* new_bytes,
+                              std::uint32_t first, std::uint32_t end, std::uint32_t element_bytes,
+                              std::uint32_t* positions) = nullptr;
   void (*write_sequence)(BitWriter& out, const std::uint32_t* positions, std::uint32_t count,
                          std::uint32_t universe, std::uint32_t* scratch) = nullptr;
   // Positions below universe_max, at most count_max of them. `scratch` has room for universe_max
-  // numbers and 64 more, `positions` for count_max.
+  // numbers and 64 more, `positions` for count_max and 64 more.
   SequenceHead (*read_sequence)(BitReader& in, std::uint32_t universe_max, std::uint32_t count_max,
                                 std::uint32_t* positions, std::uint32_t* scratch) = nullptr;
-  // Words of 1 or 2 bytes with an exponent field of at most 8 bits.
-  void (*split)(ClassSplit& split) = nullptr;
-  // The up flags as `count` bits; places of the exceptions (room for count + 64), whose number is
-  // returned. 32 flags behind the last must be readable.
-  std::uint32_t (*write_directions)(BitWriter& out, const std::uint8_t* flags, std::uint32_t count,
-                                    std::uint32_t* exceptions) = nullptr;
+  // Elements from `first` up to `end`. Words of 1 or 2 bytes with an exponent field of at most 8
+  // bits.
+  void (*split)(ClassSplit& split, std::uint32_t first, std::uint32_t end) = nullptr;
+  // Entries to ranks, in place (64 more may be read and written); bit i of `ups` says that the i-th
+  // went up; places of the exceptions (room for count + 64), whose number is returned.
+  std::uint32_t (*separate)(std::uint32_t* entries, std::uint32_t count, std::uint64_t* ups,
+                            std::uint32_t* exceptions) = nullptr;
   // Copies old to new and moves every ranked element one step. False: a rank is not below its
   // class's size. new_bytes must not overlap old_bytes.
   bool (*apply)(ClassApply& apply) = nullptr;
+
+  std::uint32_t scan(const std::byte* old_bytes, const std::byte* new_bytes,
+                     std::uint32_t element_count, std::uint32_t element_bytes,
+                     std::uint32_t* positions) const {
+    return scan_range(old_bytes, new_bytes, 0, element_count, element_bytes, positions);
+  }
 };
 
-// The set of this process: the widest that the machine has, or the one that WEFT_KERNELS
-// (scalar, avx2, avx512) names at start if the machine has it.
+// The set of this process: the widest that the machine has, or the one that WEFT_KERNELS names
+// (scalar, avx2, avx512). Where that is a wrong name or a set that the machine lacks, the widest:
+// kernels_status() is then kConfig and says why, programs refuse to start and nothing is coded.
 const KernelSet& kernels();
+const Status& kernels_status();
+
+// The set of that name; null or empty: the widest. Errors: kConfig, naming those that there are.
+Result<const KernelSet*> choose_kernels(const char* name);
 
 // All sets that this machine can run, narrowest first: for tests and benchmarks.
 std::span<const KernelSet* const> available_kernels();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/kernels/levels.hpp"
 // The bodies below are instantiated for this level's Isa only.
-#include "codec/kernels/classed_body.hpp"
+#include "codec/kernels/apply_body.hpp"
 #include "codec/kernels/scan_body.hpp"
 #include "codec/kernels/sequence_body.hpp"
+#include "codec/kernels/split_body.hpp"
 
 namespace weft::codec::kernel {
 
@@ -12,6 +13,8 @@ namespace {
 // Plain C++: the reference that the other levels are tested against.
 // Threads: immutable.
 struct ScalarIsa {
+  static constexpr bool kWide = false;
+
   static std::uint32_t popcount(std::uint64_t word) {
     return static_cast<std::uint32_t>(__builtin_popcountll(word));
   }
@@ -47,13 +50,6 @@ struct ScalarIsa {
         before - 1);
   }
 
-  static void flag_masks32(const std::uint8_t* flags, std::uint32_t& up,
-                           std::uint32_t& exceptional) {
-    for (std::uint32_t i = 0; i < 32; ++i) {
-      up |= (flags[i] & 1U) << i;
-      exceptional |= ((flags[i] >> 1) & 1U) << i;
-    }
-  }
   static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
     count_before_by_class<ScalarIsa>(block, class_count, totals);
   }
@@ -81,13 +77,9 @@ struct ScalarIsa {
 
 }  // namespace
 
-const KernelSet kScalarKernels{KernelLevel::kScalar,
-                               "scalar",
-                               &scan<ScalarIsa>,
-                               &write_sequence<ScalarIsa>,
-                               &read_sequence<ScalarIsa>,
-                               &split<ScalarIsa>,
-                               &write_directions<ScalarIsa>,
-                               &apply<ScalarIsa>};
+const KernelSet kScalarKernels{KernelLevel::kScalar,      "scalar",
+                               &scan_range<ScalarIsa>,    &write_sequence<ScalarIsa>,
+                               &read_sequence<ScalarIsa>, &split<ScalarIsa>,
+                               &separate<ScalarIsa>,      &apply<ScalarIsa>};
 
 }  // namespace weft::codec::kernel

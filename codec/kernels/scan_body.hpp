@@ -13,20 +13,20 @@ namespace weft::codec::kernel {
 // returns the end.
 template <typename Isa, std::uint32_t kBytes>
 std::uint32_t scan_words(const std::byte* old_bytes, const std::byte* new_bytes,
-                         std::uint32_t element_count, std::uint32_t* positions) {
+                         std::uint32_t first, std::uint32_t end, std::uint32_t* positions) {
   constexpr std::size_t kBlockBytes = 64 * kBytes;
   std::uint32_t* to = positions;
-  std::uint32_t done = 0;
-  for (; done + 64 <= element_count; done += 64) {
+  std::uint32_t done = first;
+  for (; done + 64 <= end; done += 64) {
     const std::size_t at = std::size_t{done} * kBytes;
     const std::uint64_t mask = Isa::template differ64<kBytes>(old_bytes + at, new_bytes + at);
     to = Isa::extract(mask, done, to);
   }
-  if (done < element_count) {
+  if (done < end) {
     std::byte old_tail[kBlockBytes] = {};
     std::byte new_tail[kBlockBytes] = {};
     const std::size_t at = std::size_t{done} * kBytes;
-    const std::size_t tail_bytes = std::size_t{element_count - done} * kBytes;
+    const std::size_t tail_bytes = std::size_t{end - done} * kBytes;
     std::memcpy(old_tail, old_bytes + at, tail_bytes);
     std::memcpy(new_tail, new_bytes + at, tail_bytes);
     to = Isa::extract(Isa::template differ64<kBytes>(old_tail, new_tail), done, to);
@@ -35,18 +35,18 @@ std::uint32_t scan_words(const std::byte* old_bytes, const std::byte* new_bytes,
 }
 
 template <typename Isa>
-std::uint32_t scan(const std::byte* old_bytes, const std::byte* new_bytes,
-                   std::uint32_t element_count, std::uint32_t element_bytes,
-                   std::uint32_t* positions) {
+std::uint32_t scan_range(const std::byte* old_bytes, const std::byte* new_bytes,
+                         std::uint32_t first, std::uint32_t end, std::uint32_t element_bytes,
+                         std::uint32_t* positions) {
   switch (element_bytes) {
     case 1:
-      return scan_words<Isa, 1>(old_bytes, new_bytes, element_count, positions);
+      return scan_words<Isa, 1>(old_bytes, new_bytes, first, end, positions);
     case 2:
-      return scan_words<Isa, 2>(old_bytes, new_bytes, element_count, positions);
+      return scan_words<Isa, 2>(old_bytes, new_bytes, first, end, positions);
     case 4:
-      return scan_words<Isa, 4>(old_bytes, new_bytes, element_count, positions);
+      return scan_words<Isa, 4>(old_bytes, new_bytes, first, end, positions);
     default:
-      return scan_words<Isa, 8>(old_bytes, new_bytes, element_count, positions);
+      return scan_words<Isa, 8>(old_bytes, new_bytes, first, end, positions);
   }
 }
 

@@ -23,30 +23,44 @@ static inline std::uint32_t complement(const std::uint32_t* listed, std::uint32_
   return written;
 }
 
-// Gaps between ascending positions: remainders of k bits first, then the unary plane.
+// The low k bits of gaps, four at a time where they fit into one word; next(i) gives gap i and is
+// called once for each, in order.
+template <typename Next>
+[[gnu::always_inline]] inline void put_remainders(BitWriter& out, std::uint32_t count,
+                                                  std::uint32_t k, Next&& next) {
+  const std::uint64_t mask = (std::uint64_t{1} << k) - 1;
+  std::uint32_t i = 0;
+  if (4 * k <= 56) {
+    for (; i + 4 <= count; i += 4) {
+      const std::uint64_t a = next(i) & mask;
+      const std::uint64_t b = next(i + 1) & mask;
+      const std::uint64_t c = next(i + 2) & mask;
+      const std::uint64_t d = next(i + 3) & mask;
+      out.put(a | b << k | (c | d << k) << (2 * k), 4 * k);
+    }
+  }
+  for (; i < count; ++i) out.put(next(i) & mask, k);
+}
+
+// Gaps between ascending positions: remainders of k bits first, then the unary plane. `quotients`
+// has room for count numbers; it may be the list itself.
 template <typename Isa>
-void write_rice(BitWriter& to, const std::uint32_t* positions, std::uint32_t count,
-                std::uint32_t k) {
+void write_rice(BitWriter& to, const std::uint32_t* positions, std::uint32_t count, std::uint32_t k,
+                std::uint32_t* quotients) {
   // A copy without an address: what it writes are bytes, which might be its own fields otherwise.
   BitWriter out = to;
-  const std::uint64_t mask = (std::uint64_t{1} << k) - 1;
-  if (k != 0) {
-    std::uint32_t next = 0;  // position that a gap of zero would give
-    std::uint32_t i = 0;
-    for (; i + 2 <= count; i += 2) {
-      const std::uint64_t low = (positions[i] - next) & mask;
-      const std::uint64_t high = (positions[i + 1] - positions[i] - 1) & mask;
-      next = positions[i + 1] + 1;
-      out.put(low | (high << k), 2 * k);
-    }
-    if (i < count) out.put((positions[i] - next) & mask, k);
+  std::uint32_t done = 0;
+  std::uint32_t next = 0;  // position that a gap of zero would give
+  if constexpr (Isa::kWide) {
+    done = Isa::put_remainders(out, positions, count, k, quotients, next);
   }
-  std::uint32_t next = 0;
-  out.put_unary(count, [&](std::uint32_t i) {
-    const std::uint32_t gap = positions[i] - next;
-    next = positions[i] + 1;
-    return gap >> k;
+  put_remainders(out, count - done, k, [&](std::uint32_t i) {
+    const std::uint32_t gap = positions[done + i] - next;
+    next = positions[done + i] + 1;
+    quotients[done + i] = gap >> k;
+    return gap;
   });
+  out.put_unary(count, [quotients](std::uint32_t i) { return quotients[i]; });
   to = out;
 }
 
@@ -64,23 +78,28 @@ void write_sequence(BitWriter& out, const std::uint32_t* positions, std::uint32_
     out.put_ones(count, universe, [&](std::uint32_t i) { return positions[i]; });
   } else if (choice.code < kSequenceInverted) {
     out.put_count(count);
-    write_rice<Isa>(out, positions, count, choice.code - kSequenceRice);
+    write_rice<Isa>(out, positions, count, choice.code - kSequenceRice, scratch);
   } else {
     out.put_count(universe);
     const std::uint32_t others = complement(positions, count, universe, scratch);
     out.put_count(others);
-    write_rice<Isa>(out, scratch, others, choice.code - kSequenceInverted);
+    write_rice<Isa>(out, scratch, others, choice.code - kSequenceInverted, scratch);
   }
 }
 
-// Reads `count` gaps; positions ascend by construction. False when the bits run out or the last
-// position is not below `limit`.
+// Reads `count` gaps, at least one; positions ascend by construction. False when the bits run out
+// or the last position is not below `limit`. `positions` has room for 16 more.
 template <typename Isa>
 bool read_rice(BitReader& in, std::uint32_t count, std::uint32_t k, std::uint32_t limit,
                std::uint32_t* positions) {
   std::uint64_t remainder_at = in.position();
   if (!in.skip(std::uint64_t{count} * k)) return false;
   const std::uint64_t unary_start = in.position();
+  if constexpr (Isa::kWide) {
+    const std::uint64_t unary_bits = Isa::find_stops(in, count, positions);
+    return unary_bits != 0 && in.skip(unary_bits) &&
+           Isa::add_remainders(in.start(), remainder_at, k, count, limit, positions);
+  }
   const std::uint64_t mask = (std::uint64_t{1} << k) - 1;
   std::uint64_t word_at = unary_start;  // of the current window of 56 bits
   std::uint64_t word = in.window(word_at) & ((std::uint64_t{1} << 56) - 1);

@@ -21,7 +21,7 @@ TABLE = {
 # third-party header -> the only places that may include it; tests may include everything
 DOORS = (
     (r"tl/", ("include/weft/base/result.hpp",)),
-    (r"xxhash\.h$", ("include/weft/wire/digest.hpp",)),  # docs/adr/0002
+    (r"xxh(ash|_x86dispatch)\.h$", ("include/weft/wire/digest.hpp",)),  # docs/adr/0002, 0013
     (r"(oneapi/|tbb/)", ("codec/flow/",)),
     (r"(zstd|simdjson)", ("codec/", "bench/peers/")),
     (r"rdma/", ("transport/fabric/",)),
