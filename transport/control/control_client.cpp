@@ -19,6 +19,7 @@
 #include "weft/base/guarded.hpp"
 #include "weft/base/limits.hpp"
 #include "weft/control.grpc.pb.h"
+#include "weft/wire/digest.hpp"
 
 namespace weft::transport {
 namespace {
@@ -457,6 +458,78 @@ Status request_resolve(const ControlCallOptions& options, const RefitId& refit, 
   const grpc::Status status = pb::Control::NewStub(channel)->Resolve(&context, request, &answer);
   if (!status.ok()) return error_of(status, context, options.coordinator);
   return ok();
+}
+
+namespace {
+
+pb::LatticePiece piece_of(const Digest& digest, std::uint64_t offset) {
+  pb::LatticePiece piece;
+  piece.mutable_digest()->set_low(digest.low);
+  piece.mutable_digest()->set_high(digest.high);
+  piece.set_offset(offset);
+  return piece;
+}
+
+}  // namespace
+
+Status put_lattice(const ControlCallOptions& options, const Digest& digest,
+                   std::span<const std::byte> body) {
+  WEFT_TRY(const auto channel, make_channel(options.coordinator, options.tls,
+                                            static_cast<int>(limits::kMemberMessageBytesMax)));
+  const auto stub = pb::Control::NewStub(channel);
+  const auto deadline = std::chrono::system_clock::now() + options.timeout;
+  {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    pb::LatticePiece answer;
+    if (stub->GetLattice(&context, piece_of(digest, 0), &answer).ok() &&
+        answer.total_bytes() == body.size()) {
+      return ok();
+    }
+  }
+  for (std::size_t offset = 0; offset < body.size();) {
+    const auto part = body.subspan(
+        offset, std::min<std::size_t>(body.size() - offset, limits::kLatticePieceBytesMax));
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    pb::LatticePiece piece = piece_of(digest, offset);
+    piece.set_total_bytes(body.size());
+    piece.set_piece(part.data(), part.size());
+    pb::LatticePiece answer;
+    const grpc::Status status = stub->PutLattice(&context, piece, &answer);
+    if (!status.ok()) return error_of(status, context, options.coordinator);
+    offset += part.size();
+  }
+  return ok();
+}
+
+Result<std::vector<std::byte>> fetch_lattice(const ControlCallOptions& options,
+                                             const Digest& digest) {
+  WEFT_TRY(const auto channel, make_channel(options.coordinator, options.tls,
+                                            static_cast<int>(limits::kMemberMessageBytesMax)));
+  const auto stub = pb::Control::NewStub(channel);
+  const auto deadline = std::chrono::system_clock::now() + options.timeout;
+  std::vector<std::byte> body;
+  std::uint64_t total = 0;
+  do {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    pb::LatticePiece answer;
+    const grpc::Status status = stub->GetLattice(&context, piece_of(digest, body.size()), &answer);
+    if (!status.ok()) return error_of(status, context, options.coordinator);
+    const auto piece = std::as_bytes(std::span(answer.piece()));
+    total = answer.total_bytes();
+    if (piece.empty() || total > limits::kLatticeBytesMax || piece.size() > total - body.size()) {
+      return failure(ErrorCode::kProtocol, Stage::kControl,
+                     "lattice " + to_hex(digest) + ": its pieces do not add up");
+    }
+    body.insert(body.end(), piece.begin(), piece.end());
+  } while (body.size() < total);
+  if (wire::digest128(body) != digest) {
+    return failure(ErrorCode::kCorruptPayload, Stage::kControl,
+                   "lattice " + to_hex(digest) + " arrived with other bytes");
+  }
+  return body;
 }
 
 }  // namespace weft::transport

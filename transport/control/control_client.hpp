@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "transport/control/fleet_status.hpp"
 #include "transport/control/host_port.hpp"
@@ -76,5 +78,12 @@ struct ControlCallOptions {
 };
 Result<FleetStatus> fetch_status(const ControlCallOptions& options);
 Status request_resolve(const ControlCallOptions& options, const RefitId& refit, bool commit);
+// The body of a lattice, put before a refit begins and fetched once per run. Putting what the
+// coordinator has costs one call. Errors of fetch: kUnsupported (nobody has put it),
+// kCorruptPayload.
+Status put_lattice(const ControlCallOptions& options, const Digest& digest,
+                   std::span<const std::byte> body);
+Result<std::vector<std::byte>> fetch_lattice(const ControlCallOptions& options,
+                                             const Digest& digest);
 
 }  // namespace weft::transport

@@ -12,11 +12,13 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "transport/control/body_shelf.hpp"
 #include "transport/control/connection_gate.hpp"
 #include "transport/control/grpc_bytes.hpp"
 #include "transport/control/library_log.hpp"
@@ -291,12 +293,12 @@ class MemberStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool muted_ = false;
 };
 
-// The answer to a Resolve call: once, whoever comes first.
+// The answer to a call of one message: once, whoever comes first.
 // Threads: any.
-class ResolveCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit ResolveCall(grpc::CallbackServerContext* context) : context_(context) {}
-  void start(std::shared_ptr<ResolveCall> self) { self_ = std::move(self); }
+  explicit UnaryCall(grpc::CallbackServerContext* context) : context_(context) {}
+  void start(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
   void answer(const Status& status) {
     if (answered_.exchange(true)) return;
     if (status) return Finish(grpc::Status::OK);
@@ -307,17 +309,30 @@ class ResolveCall final : public grpc::ServerUnaryReactor {
   void OnCancel() override {
     answer(failure(ErrorCode::kTimeout, Stage::kControl, "the caller has gone"));
   }
-  void OnDone() override { const std::shared_ptr<ResolveCall> last = std::move(self_); }
+  void OnDone() override { const std::shared_ptr<UnaryCall> last = std::move(self_); }
 
  private:
   grpc::CallbackServerContext* context_;
-  std::shared_ptr<ResolveCall> self_;
+  std::shared_ptr<UnaryCall> self_;
   std::atomic<bool> answered_{false};
 };
 
 using RawControl =
     pb::Control::WithRawCallbackMethod_Session<pb::Control::WithRawCallbackMethod_Status<
-        pb::Control::WithRawCallbackMethod_Resolve<pb::Control::Service>>>;
+        pb::Control::WithRawCallbackMethod_Resolve<pb::Control::WithRawCallbackMethod_PutLattice<
+            pb::Control::WithRawCallbackMethod_GetLattice<pb::Control::Service>>>>>;
+
+// A message of the lattice calls. Nothing: the bytes are none, or break a bound.
+std::optional<pb::LatticePiece> lattice_piece(const grpc::ByteBuffer& buffer) {
+  const auto bytes = to_bytes(buffer);
+  pb::LatticePiece piece;
+  if (bytes.size() > limits::kMemberMessageBytesMax ||
+      !piece.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
+      piece.piece().size() > limits::kLatticePieceBytesMax) {
+    return std::nullopt;
+  }
+  return piece;
+}
 
 Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ControlServerOptions& options) {
@@ -482,7 +497,7 @@ class ControlServer::Impl final : public RawControl, public SessionHost {
                                     const grpc::ByteBuffer* asked,
                                     grpc::ByteBuffer* answer) override {
     *answer = to_buffer(std::string());
-    auto call = std::make_shared<ResolveCall>(context);
+    auto call = std::make_shared<UnaryCall>(context);
     call->start(call);
     const auto request = decode_resolve_request(to_bytes(*asked));
     if (!request) {
@@ -494,7 +509,45 @@ class ControlServer::Impl final : public RawControl, public SessionHost {
     return call.get();
   }
 
+  grpc::ServerUnaryReactor* PutLattice(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* asked,
+                                       grpc::ByteBuffer* answer) override {
+    *answer = to_buffer(std::string());
+    auto call = std::make_shared<UnaryCall>(context);
+    call->start(call);
+    const auto put = lattice_piece(*asked);
+    call->answer(put ? lattices_.put(Digest{{put->digest().low(), put->digest().high()}},
+                                     put->total_bytes(), put->offset(),
+                                     std::as_bytes(std::span(put->piece())))
+                     : weft::Status(not_a_piece()));
+    return call.get();
+  }
+
+  grpc::ServerUnaryReactor* GetLattice(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* asked,
+                                       grpc::ByteBuffer* answer) override {
+    *answer = to_buffer(std::string());
+    auto call = std::make_shared<UnaryCall>(context);
+    call->start(call);
+    const auto get = lattice_piece(*asked);
+    const auto found =
+        get ? lattices_.get(Digest{{get->digest().low(), get->digest().high()}}, get->offset())
+            : Result<BodyPiece>(not_a_piece());
+    if (found) {
+      pb::LatticePiece piece;
+      piece.set_total_bytes(found->total_bytes);
+      piece.set_piece(found->bytes.data(), found->bytes.size());
+      *answer = to_buffer(piece.SerializeAsString());
+    }
+    call->answer(found ? ok() : weft::Status(found.error()));
+    return call.get();
+  }
+
  private:
+  static Error not_a_piece() {
+    return failure(ErrorCode::kProtocol, Stage::kControl, "not a piece of a lattice");
+  }
+
   struct Registry {
     std::map<std::uint64_t, std::shared_ptr<MemberStream>> sessions;
     std::map<MemberKey, std::uint64_t> by_member;
@@ -535,6 +588,7 @@ class ControlServer::Impl final : public RawControl, public SessionHost {
   int wake_fd_ = -1;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   Guarded<Registry> registry_;
+  BodyShelf lattices_;
   std::atomic<std::uint64_t> next_session_{1};
   std::atomic<bool> closed_{false};
   std::unique_ptr<grpc::Server> server_;
