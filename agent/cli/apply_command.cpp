@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
+#include <thread>
 
 #include "agent/cli/commands.hpp"
 #include "agent/cli/progress.hpp"
@@ -46,6 +48,8 @@ int run_apply(const ApplyOptions& options, StopToken& stop) {
   apply::ApplyDeltaOptions wanted;
   wanted.dry_run = options.dry_run;
   wanted.state_dir = options.state_dir;
+  wanted.threads = std::max(1U, std::thread::hardware_concurrency());
+  wanted.patch.threads = wanted.threads;
   wanted.on_progress = [&](std::string_view step, std::uint64_t done, std::uint64_t total) {
     progress.show_bytes(step == "apply" ? 0 : done, step == "apply" ? 0 : total, step);
     return !stop.requested();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "apply/patch/apply_delta.hpp"
 #include "apply/patch/digest_directory.hpp"
 #include "apply/store/checkpoint_dir.hpp"
+#include "codec/kernels/kernel_set.hpp"
 #include "weft/base/guarded.hpp"
+#include "weft/base/limits.hpp"
 
 namespace weft::apply {
 
@@ -27,11 +29,14 @@ class ComparingSource final : public codec::ChunkSource {
   Status read(ChunkIndex chunk, std::span<std::byte>, std::span<std::byte> bytes) override {
     const codec::ChunkPlace place = lattice_.place(chunk);
     WEFT_TRY_STATUS(left_.read(place, bytes));
-    std::vector<std::byte> other = take_buffer();
-    other.resize(bytes.size());
+    Room room = take_room();
+    const std::span<std::byte> other(room.bytes.data(), bytes.size());
     WEFT_TRY_STATUS(right_.read(place, other));
-    if (std::memcmp(bytes.data(), other.data(), bytes.size()) != 0) note(place, bytes, other);
-    buffers_.with([&](auto& buffers) { buffers.push_back(std::move(other)); });
+    const std::uint32_t count =
+        codec::kernels().scan(bytes.data(), other.data(), place.element_count,
+                              place.element_bytes(), room.positions.data());
+    if (count > 0) note(place, count, room.positions[0]);
+    rooms_.with([&](auto& rooms) { rooms.push_back(std::move(room)); });
     return ok();
   }
 
@@ -49,24 +54,25 @@ class ComparingSource final : public codec::ChunkSource {
   }
 
  private:
-  std::vector<std::byte> take_buffer() {
-    return buffers_.with([](auto& buffers) -> std::vector<std::byte> {
-      if (buffers.empty()) return {};
-      auto last = std::move(buffers.back());
-      buffers.pop_back();
+  // What one thread needs beside the left chunk.
+  struct Room {
+    std::vector<std::byte> bytes = std::vector<std::byte>(limits::kChunkBytesMax);
+    std::vector<std::uint32_t> positions =
+        std::vector<std::uint32_t>(limits::kChunkElementsMax + 64);
+  };
+
+  Room take_room() {
+    auto taken = rooms_.with([](auto& rooms) -> std::optional<Room> {
+      if (rooms.empty()) return std::nullopt;
+      Room last = std::move(rooms.back());
+      rooms.pop_back();
       return last;
     });
+    return taken ? *std::move(taken) : Room();
   }
 
-  void note(const codec::ChunkPlace& place, std::span<const std::byte> bytes,
-            std::span<const std::byte> other) {
-    const std::size_t width = place.element_bytes();
-    std::uint64_t first = 0;
-    std::uint64_t count = 0;
-    for (std::uint32_t e = 0; e < place.element_count; ++e) {
-      if (std::memcmp(&bytes[e * width], &other[e * width], width) == 0) continue;
-      if (count++ == 0) first = place.element_at(e);
-    }
+  void note(const codec::ChunkPlace& place, std::uint32_t count, std::uint32_t first_position) {
+    const std::uint64_t first = place.element_at(first_position);
     found_.with([&](auto& found) {
       const std::string& name = left_.schema().tensor(place.tensor).name;
       const auto [at, is_new] =
@@ -79,7 +85,7 @@ class ComparingSource final : public codec::ChunkSource {
   const CheckpointDir& left_;
   const CheckpointDir& right_;
   const codec::Lattice& lattice_;
-  Guarded<std::vector<std::vector<std::byte>>> buffers_;
+  Guarded<std::vector<Room>> rooms_;
   Guarded<std::map<std::uint32_t, VerifyDifference>> found_;  // by tensor
 };
 

@@ -42,7 +42,7 @@ void BoundTable::add(ChunkIndex chunk, std::span<const std::byte> old_bytes,
   stripes_[tensor % kStripes].with([&](Stripe& stripe) {
     Work& work = stripe.at_work[tensor];
     if (!work.bound) {
-      work.bound = std::move(counted);
+      std::swap(work.bound, counted);
       work.chunks_left = chunk_counts_[tensor];
     } else {
       work.bound->merge(*counted);
