@@ -173,9 +173,15 @@ bool apply_wide_words(ClassApply& apply) {
     const std::uint32_t words = full + (left != 0 ? 1 : 0);
     const std::size_t tail_at = std::size_t{64} * full * kBytes;
     std::byte tail[64 * kBytes] = {};
+    // As in split_wide_words.
+    const bool more = apply.element_count - start > 2 * kBlockElements;
+    const std::size_t ahead = more ? std::size_t{2} * kBlockElements * kBytes : 0;
     for (std::uint32_t w = 0; w < full; ++w) {
-      reach64<Isa, kBytes, kCuts>(old_block + std::size_t{64} * w * kBytes, thresholds,
-                                  block.members[w]);
+      const std::byte* at = old_block + std::size_t{64} * w * kBytes;
+      for (std::size_t line = 0; line < 64 * kBytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(at + ahead + line), _MM_HINT_T0);
+      }
+      reach64<Isa, kBytes, kCuts>(at, thresholds, block.members[w]);
     }
     if (left != 0) {
       std::memcpy(tail, old_block + tail_at, std::size_t{left} * kBytes);

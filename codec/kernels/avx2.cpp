@@ -89,7 +89,6 @@ struct Avx2Isa {
 
   // Four at a time whether they are there or not: the count is noise to the branch predictor.
   static std::uint32_t* extract(std::uint64_t mask, std::uint32_t base, std::uint32_t* to) {
-    if (mask == 0) return to;
     const std::uint32_t count = popcount(mask);
     std::uint32_t* const end = to + count;
     do {
@@ -114,52 +113,73 @@ struct Avx2Isa {
     return kBlockWords - 1 - popcount(std::uint64_t{high} << 32 | low);
   }
 
-  static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
-    count_before_by_class<Avx2Isa>(block, class_count, totals);
+  static void strip64(std::uint32_t* entries, std::uint64_t& up, std::uint64_t& exceptional) {
+    std::uint64_t ups = 0;
+    std::uint64_t exceptions = 0;
+    for (std::uint32_t i = 0; i < 64; i += 8) {
+      auto* const at = reinterpret_cast<__m256i*>(entries + i);
+      const __m256i all = _mm256_loadu_si256(at);
+      const auto top = [](__m256i words) {
+        return static_cast<std::uint64_t>(
+            static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(words))));
+      };
+      ups |= top(_mm256_slli_epi32(all, 1)) << i;
+      exceptions |= top(all) << i;
+      _mm256_storeu_si256(at,
+                          _mm256_and_si256(all, _mm256_set1_epi32(static_cast<int>(kEntryRank))));
+    }
+    up = ups;
+    exceptional = exceptions;
   }
-
+  // Exponents and thresholds stand at the top of a byte, made signed for the compare; what lies
+  // below an exponent does not change whether it reaches a threshold.
   // Threads: immutable.
   struct Thresholds {
     Thresholds(const ClassCut& cut, const ElementFormat& format)
-        : left(_mm_cvtsi32_si128(16 - format.exponent_shift - format.exponent_bits)),
-          right(_mm_cvtsi32_si128(16 - format.exponent_bits)),
-          byte_shift(_mm_cvtsi32_si128(format.exponent_shift)),
-          byte_field(_mm256_set1_epi8(static_cast<char>((1U << format.exponent_bits) - 1))) {
-      for (std::uint32_t k = 0; k + 1 < kClassesMax; ++k) {
-        lowest[k] = _mm256_set1_epi8(static_cast<char>(cut.thresholds[k]));
+        : left(_mm_cvtsi32_si128((format.element_bytes == 1 ? 8 : 16) - format.exponent_shift -
+                                 format.exponent_bits)),
+          field(_mm256_set1_epi8(static_cast<char>(0xFF00U >> format.exponent_bits))) {
+      for (std::uint32_t k = 0; k + 1 < cut.count; ++k) {
+        const std::uint32_t lowest = static_cast<std::uint32_t>(cut.thresholds[k])
+                                     << (8 - format.exponent_bits);
+        below[k] = _mm256_set1_epi8(static_cast<char>((lowest - 1) ^ 0x80));
+        always[k] = lowest == 0 ? ~std::uint64_t{0} : 0;
       }
     }
-    // Exponents of 32 elements as bytes, in order.
+    // Of 32 elements, in order.
     template <std::uint32_t kBytes>
     __m256i exponents(const std::byte* from) const {
+      const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
       if constexpr (kBytes == 1) {
-        return _mm256_and_si256(_mm256_srl_epi16(load(from), byte_shift), byte_field);
+        return _mm256_xor_si256(_mm256_and_si256(_mm256_sll_epi16(load(from), left), field), sign);
       } else {
-        const __m256i a = _mm256_srl_epi16(_mm256_sll_epi16(load(from), left), right);
-        const __m256i b = _mm256_srl_epi16(_mm256_sll_epi16(load(from + 32), left), right);
-        return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
+        const __m256i a = _mm256_srli_epi16(_mm256_sll_epi16(load(from), left), 8);
+        const __m256i b = _mm256_srli_epi16(_mm256_sll_epi16(load(from + 32), left), 8);
+        const __m256i ordered = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
+        return _mm256_xor_si256(ordered, sign);
       }
     }
-    template <std::uint32_t kBytes>
+    // kCount is class_count where that is known when it is compiled, else 0.
+    template <std::uint32_t kBytes, std::uint32_t kCount>
     void masks64(const std::byte* from, std::uint32_t class_count,
                  std::uint64_t (&masks)[kClassesMax]) const {
       const __m256i a = exponents<kBytes>(from);
       const __m256i b = exponents<kBytes>(from + 32 * kBytes);
       std::uint64_t above = 0;  // members of the classes before
-      for (std::uint32_t k = 0; k + 1 < class_count; ++k) {
-        const std::uint32_t low = byte_mask(_mm256_cmpeq_epi8(_mm256_max_epu8(a, lowest[k]), a));
-        const std::uint32_t high = byte_mask(_mm256_cmpeq_epi8(_mm256_max_epu8(b, lowest[k]), b));
-        const std::uint64_t reached = std::uint64_t{high} << 32 | low;
+#pragma GCC unroll 8
+      for (std::uint32_t k = 0; k + 1 < (kCount != 0 ? kCount : class_count); ++k) {
+        const std::uint32_t low = byte_mask(_mm256_cmpgt_epi8(a, below[k]));
+        const std::uint32_t high = byte_mask(_mm256_cmpgt_epi8(b, below[k]));
+        const std::uint64_t reached = (std::uint64_t{high} << 32 | low) | always[k];
         masks[k] = reached & ~above;
         above = reached;
       }
-      masks[class_count - 1] = ~above;
+      masks[(kCount != 0 ? kCount : class_count) - 1] = ~above;
     }
     __m128i left;
-    __m128i right;
-    __m128i byte_shift;
-    __m256i byte_field;
-    __m256i lowest[kClassesMax - 1];
+    __m256i field;
+    __m256i below[kClassesMax - 1];         // one less than a threshold
+    std::uint64_t always[kClassesMax - 1];  // a threshold of 0 has nothing below it
   };
 };
 

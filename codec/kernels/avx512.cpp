@@ -112,7 +112,6 @@ struct Avx512Isa {
 
   // Sixteen at a time whether they are there or not.
   static std::uint32_t* extract(std::uint64_t mask, std::uint32_t base, std::uint32_t* to) {
-    if (mask == 0) return to;
     const std::uint32_t count = popcount(mask);
     __m512i places = compress_bytes(mask, places64());
     const __m512i bases = _mm512_set1_epi32(static_cast<int>(base));
@@ -124,6 +123,20 @@ struct Avx512Isa {
       places = _mm512_alignr_epi64(places, places, 2);
     }
     return to + count;
+  }
+
+  static void strip64(std::uint32_t* entries, std::uint64_t& up, std::uint64_t& exceptional) {
+    std::uint64_t ups = 0;
+    std::uint64_t exceptions = 0;
+    for (std::uint32_t i = 0; i < 64; i += 16) {
+      const __m512i all = _mm512_loadu_si512(entries + i);
+      ups |= std::uint64_t{_mm512_movepi32_mask(_mm512_slli_epi32(all, 1))} << i;
+      exceptions |= std::uint64_t{_mm512_movepi32_mask(all)} << i;
+      _mm512_storeu_si512(entries + i,
+                          _mm512_and_si512(all, _mm512_set1_epi32(static_cast<int>(kEntryRank))));
+    }
+    up = ups;
+    exceptional = exceptions;
   }
 
   [[gnu::always_inline]] static inline std::uint32_t put_remainders(
@@ -179,7 +192,7 @@ struct Avx512Isa {
 const KernelSet kAvx512Kernels{KernelLevel::kAvx512,      "avx512",
                                &scan_range<Avx512Isa>,    &write_sequence<Avx512Isa>,
                                &read_sequence<Avx512Isa>, &split_wide<Avx512Isa>,
-                               &separate_wide<Avx512Isa>, &apply_wide<Avx512Isa>};
+                               &separate<Avx512Isa>,      &apply_wide<Avx512Isa>};
 
 }  // namespace weft::codec::kernel
 

@@ -32,23 +32,34 @@ static inline std::uint32_t load_word(const std::byte* at, std::uint32_t element
 
 // Class of every exponent.
 static inline void fill_class_table(const ClassCut& cut, std::uint8_t (&table)[256]) {
-  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
-    std::uint8_t number = 0;
-    while (number + 1U < cut.count && exponent < cut.thresholds[number]) ++number;
-    table[exponent] = number;
+  std::uint32_t above = 256;  // exponents from here on are done
+  for (std::uint32_t k = 0; k < cut.count; ++k) {
+    const std::uint32_t lowest = k + 1 < cut.count ? cut.thresholds[k] : 0;
+    std::memset(table + lowest, static_cast<int>(k), above - lowest);
+    above = lowest;
   }
 }
 
 // Masks and counts of up to kBlockElements elements. Places behind them are of no class; in words
-// behind them `before` is the class's total, so that no rank is found there.
-template <typename Isa, std::uint32_t kBytes>
-void classify(const std::byte* old_bytes, std::uint32_t element_count,
-              const typename Isa::Thresholds& thresholds, std::uint32_t class_count,
-              ClassBlock& block, std::uint32_t* totals) {
+// behind them `before` is the class's total, so that no rank is found there. kCount is class_count
+// where that is known when it is compiled, else 0.
+template <typename Isa, std::uint32_t kBytes, std::uint32_t kCount>
+void classify_as(const std::byte* old_bytes, std::uint32_t element_count,
+                 const typename Isa::Thresholds& thresholds, std::uint32_t class_count,
+                 ClassBlock& block, std::uint32_t* totals) {
   const std::uint32_t full_words = element_count / 64;
+  std::uint32_t counts[kClassesMax] = {};
+  const auto count_word = [&](std::uint32_t w) {
+#pragma GCC unroll 8
+    for (std::uint32_t k = 0; k < (kCount != 0 ? kCount : class_count); ++k) {
+      block.before[k][w] = static_cast<std::uint16_t>(counts[k]);
+      counts[k] += Isa::popcount(block.masks[w][k]);
+    }
+  };
   for (std::uint32_t w = 0; w < full_words; ++w) {
-    thresholds.template masks64<kBytes>(old_bytes + std::size_t{64} * w * kBytes, class_count,
-                                        block.masks[w]);
+    thresholds.template masks64<kBytes, kCount>(old_bytes + std::size_t{64} * w * kBytes,
+                                                class_count, block.masks[w]);
+    count_word(w);
   }
   if (full_words < kBlockWords) {
     std::memset(block.masks[full_words], 0, (kBlockWords - full_words) * sizeof(block.masks[0]));
@@ -56,23 +67,24 @@ void classify(const std::byte* old_bytes, std::uint32_t element_count,
       std::byte tail[64 * kBytes] = {};
       std::memcpy(tail, old_bytes + std::size_t{64} * full_words * kBytes,
                   std::size_t{left} * kBytes);
-      thresholds.template masks64<kBytes>(tail, class_count, block.masks[full_words]);
+      thresholds.template masks64<kBytes, kCount>(tail, class_count, block.masks[full_words]);
       for (std::uint64_t& mask : block.masks[full_words]) mask &= (std::uint64_t{1} << left) - 1;
     }
+    for (std::uint32_t w = full_words; w < kBlockWords; ++w) count_word(w);
   }
-  Isa::count_before(block, class_count, totals);
+  std::copy_n(counts, class_count, totals);
 }
 
-// `before` and totals from the masks, one class after the other.
-template <typename Isa>
-void count_before_by_class(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
-  for (std::uint32_t k = 0; k < class_count; ++k) {
-    std::uint32_t count = 0;
-    for (std::uint32_t w = 0; w < kBlockWords; ++w) {
-      block.before[k][w] = static_cast<std::uint16_t>(count);
-      count += Isa::popcount(block.masks[w][k]);
-    }
-    totals[k] = count;
+template <typename Isa, std::uint32_t kBytes>
+void classify(const std::byte* old_bytes, std::uint32_t element_count,
+              const typename Isa::Thresholds& thresholds, std::uint32_t class_count,
+              ClassBlock& block, std::uint32_t* totals) {
+  constexpr std::uint32_t kUsual = 6;  // what the encoder takes on weights
+  if (class_count == kUsual) {
+    classify_as<Isa, kBytes, kUsual>(old_bytes, element_count, thresholds, class_count, block,
+                                     totals);
+  } else {
+    classify_as<Isa, kBytes, 0>(old_bytes, element_count, thresholds, class_count, block, totals);
   }
 }
 

@@ -50,17 +50,21 @@ struct ScalarIsa {
         before - 1);
   }
 
-  static void count_before(ClassBlock& block, std::uint32_t class_count, std::uint32_t* totals) {
-    count_before_by_class<ScalarIsa>(block, class_count, totals);
+  static void strip64(std::uint32_t* entries, std::uint64_t& up, std::uint64_t& exceptional) {
+    up = 0;
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      up |= std::uint64_t{(entries[i] >> 30) & 1} << i;
+      exceptional |= std::uint64_t{entries[i] >> 31} << i;
+      entries[i] &= kEntryRank;
+    }
   }
-
   // Threads: immutable.
   struct Thresholds {
     Thresholds(const ClassCut& cut, const ElementFormat& format)
         : shift(format.exponent_shift), mask((1U << format.exponent_bits) - 1) {
       fill_class_table(cut, class_of);
     }
-    template <std::uint32_t kBytes>
+    template <std::uint32_t kBytes, std::uint32_t kCount>
     void masks64(const std::byte* from, std::uint32_t class_count,
                  std::uint64_t (&masks)[kClassesMax]) const {
       std::fill_n(masks, class_count, 0);

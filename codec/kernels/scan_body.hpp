@@ -10,17 +10,28 @@ namespace weft::codec::kernel {
 
 // Isa::differ64<kBytes>(a, b): bit i set when the i-th of 64 words differs.
 // Isa::extract(mask, base, to): base + place of each set bit to `to`, which has room for 64;
-// returns the end.
+// returns the end. Some bit should be set: if none is, the work is done all the same.
 template <typename Isa, std::uint32_t kBytes>
 std::uint32_t scan_words(const std::byte* old_bytes, const std::byte* new_bytes,
                          std::uint32_t first, std::uint32_t end, std::uint32_t* positions) {
   constexpr std::size_t kBlockBytes = 64 * kBytes;
   std::uint32_t* to = positions;
   std::uint32_t done = first;
+  // One question for 256 elements: at a few per cent of changes, whether 64 have one is a coin toss
+  // that the branch predictor loses.
+  for (; done + 256 <= end; done += 256) {
+    std::uint64_t masks[4];
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const std::size_t at = std::size_t{done + 64 * i} * kBytes;
+      masks[i] = Isa::template differ64<kBytes>(old_bytes + at, new_bytes + at);
+    }
+    if ((masks[0] | masks[1] | masks[2] | masks[3]) == 0) continue;
+    for (std::uint32_t i = 0; i < 4; ++i) to = Isa::extract(masks[i], done + 64 * i, to);
+  }
   for (; done + 64 <= end; done += 64) {
     const std::size_t at = std::size_t{done} * kBytes;
     const std::uint64_t mask = Isa::template differ64<kBytes>(old_bytes + at, new_bytes + at);
-    to = Isa::extract(mask, done, to);
+    if (mask != 0) to = Isa::extract(mask, done, to);
   }
   if (done < end) {
     std::byte old_tail[kBlockBytes] = {};

@@ -27,7 +27,6 @@ struct alignas(64) WideBlock {
 };
 inline constexpr std::uint32_t kWideUp = 8;
 inline constexpr std::uint32_t kWideException = 16;
-inline constexpr std::uint32_t kWideShift = 27;  // from flags to an entry
 
 // Flags of a step, by its low six bits; a threshold that does not exist is reached by all, and what
 // is left of kCuts behind those reached is the class.
@@ -83,26 +82,20 @@ inline std::uint32_t compare64(const std::byte* old_bytes, const std::byte* new_
 
 // Ranks of all changes of a block, as entries. `seen` has the members of each class before the
 // block, and then behind it.
-//
-// No new memory is needed meanwhile, so this is when the next block's is asked for.
-template <typename Isa, std::uint32_t kBytes>
-inline void rank_block(WideBlock& block, std::uint32_t words, const std::byte* next_old,
-                       const std::byte* next_new, __m512i& seen) {
+template <typename Isa>
+inline void rank_block(WideBlock& block, std::uint32_t words, __m512i& seen) {
   const __m512i one = _mm512_set1_epi64(1);
   const __m512i all = _mm512_set1_epi64(-1);
   std::uint32_t at = 0;
   for (std::uint32_t w = 0; w < words; ++w) {
-    for (std::uint32_t line = 0; line < kBytes; ++line) {
-      const std::size_t ahead = std::size_t{64} * (w * kBytes + line);
-      _mm_prefetch(reinterpret_cast<const char*>(next_old + ahead), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(next_new + ahead), _MM_HINT_T0);
-    }
     const __m512i reached = _mm512_load_si512(block.reached[w]);
     // Members of a class reach its threshold and not the one before.
     const __m512i members =
         _mm512_andnot_si512(_mm512_alignr_epi64(reached, _mm512_setzero_si512(), 7), reached);
     const std::uint32_t count = block.counts[w];
-    for (std::uint32_t i = 0; i < count; i += 8) {
+    // Eight at a time and once at least: whether there is a change is a coin toss.
+    std::uint32_t i = 0;
+    do {
       const __m512i places = _mm512_cvtepu16_epi64(
           _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.places + at + i)));
       const __m512i flags = _mm512_cvtepu8_epi64(
@@ -112,10 +105,11 @@ inline void rank_block(WideBlock& block, std::uint32_t words, const std::byte* n
       const __m512i own = _mm512_permutexvar_epi64(flags, members);
       const __m512i rank = _mm512_add_epi64(_mm512_popcnt_epi64(_mm512_and_si512(own, below)),
                                             _mm512_permutexvar_epi64(flags, seen));
-      const __m512i entry = _mm512_or_si512(rank, _mm512_slli_epi64(flags, kWideShift));
+      const __m512i entry = _mm512_or_si512(rank, _mm512_slli_epi64(flags, kEntryClassShift));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(block.entries + at + i),
                           _mm512_cvtepi64_epi32(entry));
-    }
+      i += 8;
+    } while (i < count);
     at += count;
     seen = _mm512_add_epi64(seen, _mm512_popcnt_epi64(members));
   }
@@ -124,7 +118,7 @@ inline void rank_block(WideBlock& block, std::uint32_t words, const std::byte* n
 // Entries of a block to the lists of their classes.
 template <typename Isa, std::uint32_t kCuts>
 inline void sort_entries(const WideBlock& block, std::uint32_t count, SplitCursor& cursor) {
-  const __m512i field = _mm512_set1_epi32(7 << kWideShift);
+  const __m512i field = _mm512_set1_epi32(7 << kEntryClassShift);
   for (std::uint32_t i = 0; i < count; i += 16) {
     const __m512i entries = _mm512_loadu_si512(block.entries + i);
     const auto valid = static_cast<__mmask16>(_bzhi_u32(0xFFFF, std::min(count - i, 16U)));
@@ -132,7 +126,7 @@ inline void sort_entries(const WideBlock& block, std::uint32_t count, SplitCurso
 #pragma GCC unroll 8
     for (std::uint32_t k = 0; k <= kCuts; ++k) {
       const __mmask16 own = _mm512_mask_cmpeq_epi32_mask(
-          valid, classes, _mm512_set1_epi32(static_cast<int>(k << kWideShift)));
+          valid, classes, _mm512_set1_epi32(static_cast<int>(k << kEntryClassShift)));
       _mm512_storeu_si512(cursor.entries[k], Isa::compress_words(own, entries));
       cursor.entries[k] += Isa::popcount(own);
     }
@@ -171,10 +165,18 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
     const std::uint32_t here = std::min(kBlockElements, end - start);
     const std::byte* old_block = split.old_bytes + std::size_t{start} * kBytes;
     const std::byte* new_block = split.new_bytes + std::size_t{start} * kBytes;
+    // The next block but one is asked for while this one is worked on; behind the chunk there is
+    // nothing that will be read: this one is asked for again.
+    const bool more = split.element_count - start > 2 * kBlockElements;
+    const std::size_t ahead = more ? std::size_t{2} * kBlockElements * kBytes : 0;
     std::uint32_t count = 0;
     std::uint32_t w = 0;
     for (; w < here / 64; ++w) {
       const std::size_t at = std::size_t{64} * w * kBytes;
+      for (std::size_t line = 0; line < 64 * kBytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(old_block + at + ahead + line), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(new_block + at + ahead + line), _MM_HINT_T0);
+      }
       count = compare64<Isa, kBytes, kCuts>(old_block + at, new_block + at, thresholds, step_flags,
                                             w, count, block);
     }
@@ -189,10 +191,7 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
       ++w;
       behind = 64 - left;
     }
-    // The last block has nothing behind it that will be read: it is asked for again.
-    const bool more = split.element_count - start > kBlockElements;
-    const std::size_t ahead = more ? std::size_t{kBlockElements} * kBytes : 0;
-    rank_block<Isa, kBytes>(block, w, old_block + ahead, new_block + ahead, seen);
+    rank_block<Isa>(block, w, seen);
     sort_entries<Isa, kCuts>(block, count, cursor);
     sort_exceptions<Isa, kBytes>(block, count, old_block, new_block, cursor);
   }
@@ -216,26 +215,6 @@ void split_wide(ClassSplit& split, std::uint32_t first, std::uint32_t end) {
     usual ? split_wide_words<Isa, 2, kUsual>(split, first, end)
           : split_wide_words<Isa, 2, kClassesMax - 1>(split, first, end);
   }
-}
-
-template <typename Isa>
-std::uint32_t separate_wide(std::uint32_t* entries, std::uint32_t count, std::uint64_t* ups,
-                            std::uint32_t* exceptions) {
-  const __m512i rank = _mm512_set1_epi32(static_cast<int>(kEntryRank));
-  std::uint32_t* to = exceptions;
-  for (std::uint32_t i = 0; i < count; i += 64) {
-    std::uint64_t up = 0;
-    std::uint64_t exceptional = 0;
-    for (std::uint32_t j = 0; j < 64; j += 16) {
-      const __m512i all = _mm512_loadu_si512(entries + i + j);
-      up |= std::uint64_t{_mm512_movepi32_mask(_mm512_slli_epi32(all, 1))} << j;
-      exceptional |= std::uint64_t{_mm512_movepi32_mask(all)} << j;
-      _mm512_storeu_si512(entries + i + j, _mm512_and_si512(all, rank));
-    }
-    ups[i / 64] = up;
-    to = Isa::extract(_bzhi_u64(exceptional, std::min(count - i, 64U)), i, to);
-  }
-  return static_cast<std::uint32_t>(to - exceptions);
 }
 
 }  // namespace weft::codec::kernel
