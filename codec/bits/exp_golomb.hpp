@@ -53,9 +53,12 @@ inline GolombNumber take_golomb(BitReader& in, std::uint32_t order, std::uint32_
 // numbers by their bit width.
 inline double golomb_bits(const std::array<std::uint32_t, 65>& widths, std::uint32_t& order) {
   double best = 0;
-  for (std::uint32_t q = 0; q <= kGolombOrderMax; ++q) {
+  std::uint32_t widest = 64;
+  while (widest > 0 && widths[widest] == 0) --widest;
+  // An order above the widest number only adds to each.
+  for (std::uint32_t q = 0; q <= kGolombOrderMax && q <= widest; ++q) {
     double bits = 0;
-    for (std::uint32_t width = 0; width < widths.size(); ++width) {
+    for (std::uint32_t width = 0; width <= widest; ++width) {
       const std::uint32_t below = width > q ? width - q : 0;
       bits +=
           widths[width] * (below >= kGolombEscape ? kGolombEscape + 1 + 64.0 : 2.0 * below + 1 + q);

@@ -98,9 +98,9 @@ void gather_changes(std::span<const std::byte> old_bytes, std::span<const std::b
 void sample_exponents(std::span<const std::byte> old_bytes, const ElementFormat& format,
                       ChangeStats& stats) {
   constexpr std::uint32_t kRun = 64;
-  const std::uint32_t stride = stats.element_count >= 131'072  ? 64
-                               : stats.element_count >= 16'384 ? 8
-                                                               : 1;
+  const std::uint32_t stride = stats.element_count >= 131'072 ? 64
+                               : stats.element_count >= 8192  ? 8
+                                                              : 1;
   const std::uint32_t mask = (1U << format.exponent_bits) - 1;
   std::uint32_t counts[2][256] = {};  // two tables: runs of one exponent would wait for each other
   std::uint32_t sampled = 0;

@@ -40,6 +40,16 @@ double entropy_bits(double part, double whole) {
 
 namespace {
 
+// x log2 x
+double times_log2(double x) { return x > 0 ? x * quick_log2(x) : 0; }
+
+// Bits to say which elements changed and which of those are exceptions; what is common to both
+// entropies has gone.
+double two_entropies(double elements, double changed, double exceptions) {
+  return times_log2(elements) - times_log2(elements - changed) - times_log2(exceptions) -
+         times_log2(changed - exceptions);
+}
+
 // Rice codes come within about 1.2 % of that.
 constexpr double kRiceLoss = 1.012;
 // Codes and counts of a class's two sequences, and its share of the parameters.
@@ -92,8 +102,8 @@ double cut_buckets(const Buckets& buckets, double share, std::uint32_t classes_m
       const double elements = buckets.elements[b] - buckets.elements[a];
       const double changed = buckets.changed[b] - buckets.changed[a];
       const double exceptions = buckets.exceptions[b] - buckets.exceptions[a];
-      cost[a][b] = kClassOverheadBits * share + kRiceLoss * (entropy_bits(changed, elements) +
-                                                             entropy_bits(exceptions, changed));
+      cost[a][b] =
+          kClassOverheadBits * share + kRiceLoss * two_entropies(elements, changed, exceptions);
     }
   }
   constexpr double kNever = std::numeric_limits<double>::max();

@@ -25,8 +25,8 @@ using wire::ChunkType;
 constexpr std::uint32_t kClassesDefault = 6;
 constexpr std::uint32_t kClassedElementsMin = 64;  // below, classes cannot pay
 // Classes are chosen when this much of a chunk is known, so that all else is one pass.
-constexpr std::uint32_t kSampleElements = 32'768;
-constexpr std::uint32_t kSampleChanges = 768;
+constexpr std::uint32_t kSampleElements = 16'384;
+constexpr std::uint32_t kSampleChanges = 384;
 
 // What every type would cost, from the counts alone.
 // Threads: a value; one at a time.
@@ -157,7 +157,7 @@ template <typename Stop>
 std::uint32_t list_changes(ChangedChunk& chunk, std::uint32_t first, PieceHash& hash, Stop&& stop) {
   const std::uint32_t element_bytes = chunk.input.format.element_bytes;
   while (first < chunk.element_count) {
-    const std::uint32_t end = std::min(first + PieceHash::kElements, chunk.element_count);
+    const std::uint32_t end = std::min(first + kPassElements, chunk.element_count);
     chunk.changed_count += chunk.kernels.scan_range(
         chunk.input.old_bytes.data(), chunk.input.new_bytes.data(), first, end, element_bytes,
         chunk.lists.positions.get() + chunk.changed_count);

@@ -14,14 +14,15 @@ namespace weft::codec {
 // Threads: one at a time.
 class PieceHash {
  public:
-  // Elements of a piece: large enough to be no burden, small enough to stay in the second cache.
-  static constexpr std::uint32_t kElements = 16'384;
+  // Small enough to be in the second cache still; smaller ones cost more than they save, because
+  // each update of the digest has its price.
+  static constexpr std::size_t kPieceBytes = 128 * 1024;
 
   PieceHash(std::span<const std::byte> bytes, bool wanted) : bytes_(bytes), wanted_(wanted) {}
 
-  // All bytes before `end`, whatever of them was hashed before.
+  // The bytes before `end` are in the cache.
   void reach(std::size_t end) {
-    if (wanted_ && end > done_) {
+    if (wanted_ && end > done_ && (end - done_ >= kPieceBytes || end == bytes_.size())) {
       digester_.update(bytes_.subspan(done_, end - done_));
       done_ = end;
     }

@@ -34,6 +34,9 @@ struct ChangedChunk {
   std::uint64_t word_mask() const { return ~std::uint64_t{0} >> (64 - word_bits()); }
 };
 
+// A chunk is gone through in pieces of this many elements.
+inline constexpr std::uint32_t kPassElements = 16'384;
+
 // Threads: a value; one at a time.
 struct ClassedPayload {
   std::byte* end = nullptr;

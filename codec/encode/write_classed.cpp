@@ -86,9 +86,9 @@ ClassedPayload write_classed(const ChangedChunk& chunk, const ClassChoice& choic
     split.entries[k] = lists.entries.get() + k * EncodeWorkspace::Lists::kElements;
     split.exceptions[k] = lists.exceptions.get() + k * EncodeWorkspace::Lists::kElements;
   }
-  static_assert(PieceHash::kElements % kSplitElements == 0);
-  for (std::uint32_t first = 0; first < chunk.element_count; first += PieceHash::kElements) {
-    const std::uint32_t end = std::min(first + PieceHash::kElements, chunk.element_count);
+  static_assert(kPassElements % kSplitElements == 0);
+  for (std::uint32_t first = 0; first < chunk.element_count; first += kPassElements) {
+    const std::uint32_t end = std::min(first + kPassElements, chunk.element_count);
     chunk.kernels.split(split, first, end);
     hash.reach(std::size_t{end} * split.format.element_bytes);
   }
