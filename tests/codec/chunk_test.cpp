@@ -4,8 +4,12 @@
 #include <pmmintrin.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -381,6 +385,42 @@ TEST(Chunk, SurvivesAsManyGapsAsAChunkCanClaim) {
   claim.entry.payload_bytes = static_cast<std::uint32_t>(claim.payload.size());
   std::vector<std::byte> new_bytes;
   EXPECT_FALSE(decode(pair, claim, new_bytes));
+}
+
+// What a few bytes can claim must not take longer than what an honest payload of a chunk can: all
+// work is bounded by the chunk and the payload.
+TEST(Chunk, ReadsFewHostileBytesAsFastAsAFullChunk) {
+  const std::uint32_t count = limits::kChunkElementsMax;
+  const ChunkPair pair = random_changes(DType::kBF16, count, 0.5, 1);
+  std::vector<std::byte> new_bytes(pair.old_bytes.size());
+  static DecodeWorkspace workspace;
+  const auto best_seconds = [&](const Coded& coded) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      (void)decode_chunk(
+          {coded.entry, coded.payload, pair.old_bytes, pair.format, std::nullopt, true, nullptr},
+          workspace, new_bytes);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      best = std::min(best, took.count());
+    }
+    return best;
+  };
+  EncodeChoice classed;
+  classed.force = ChunkType::kClassed;
+  const double honest = best_seconds(encode(pair, classed));
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    Coded claim;
+    claim.entry.type = kSent[round % std::size(kSent)];
+    claim.entry.changed_count = 1 + static_cast<std::uint32_t>(random() % count);
+    claim.payload.resize(1 + random() % 64);
+    // Long counts: few bits of which many are set.
+    for (std::byte& byte : claim.payload) byte = static_cast<std::byte>(random() | random());
+    if (round % 3 == 0) claim.payload[0] = std::byte{0x7F};  // eight classes
+    claim.entry.payload_bytes = static_cast<std::uint32_t>(claim.payload.size());
+    EXPECT_LT(best_seconds(claim), 20 * honest) << wire::to_string(claim.entry.type) << round;
+  }
 }
 
 TEST(Chunk, ChangedOffsetsListWhatDiffers) {
