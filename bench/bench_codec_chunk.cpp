@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +21,11 @@
 #include "bench/peers/nemo_rl.hpp"
 #include "codec/decode/decode_chunk.hpp"
 #include "codec/encode/encode_chunk.hpp"
+#include "codec/flow/encode_flow.hpp"
 #include "codec/project/lattice.hpp"
+#include "codec/safetensors/schema.hpp"
 #include "codec/scan/conditional_bound.hpp"
+#include "weft/base/lease.hpp"
 #include "weft/base/units.hpp"
 
 namespace weft::bench {
@@ -257,6 +262,78 @@ void bench_nemo_decode(benchmark::State& state) {
   count_bytes(state);
 }
 
+// The pair as a producer's checkpoint.
+// Threads: any.
+class PairSource final : public codec::ChunkSource {
+ public:
+  explicit PairSource(const codec::Lattice& lattice) : lattice_(lattice) {}
+  Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
+              std::span<std::byte> new_bytes) override {
+    const codec::ChunkPlace place = lattice_.place(chunk);
+    const TensorPair& tensor = the_pair.tensors[place.tensor.value];
+    const std::size_t at = place.first_element * kFormat.element_bytes;
+    std::memcpy(old_bytes.data(), tensor.old_bytes.data() + at, old_bytes.size());
+    std::memcpy(new_bytes.data(), tensor.new_bytes.data() + at, new_bytes.size());
+    return ok();
+  }
+
+ private:
+  const codec::Lattice& lattice_;
+};
+
+// One slot, which is free again when a frame has been built in it.
+// Threads: any; one lease at a time.
+class OneSlot final : public SlotSource, public SlotOwner {
+ public:
+  OneSlot() {
+    state_.owner = this;
+    state_.memory = memory_.data();
+    state_.slot_bytes = limits::kSlotBytes;
+  }
+  std::optional<Lease> try_acquire() override { return Lease(&state_); }
+  Result<Lease> acquire(Duration) override { return Lease(&state_); }
+  void give_back(SlotState&) override {}
+
+ private:
+  std::vector<std::byte> memory_ = std::vector<std::byte>(limits::kSlotBytes);
+  SlotState state_;
+};
+
+// Threads: one at a time.
+class NoSink final : public codec::FrameSink {
+ public:
+  Status take(SharedSlot, const wire::FrameHeader&) override { return ok(); }
+};
+
+codec::Lattice pair_lattice() {
+  std::vector<codec::HeaderTensor> tensors;
+  std::uint64_t at = 0;
+  for (std::size_t t = 0; t < the_pair.tensors.size(); ++t) {
+    const std::uint64_t bytes = the_pair.tensors[t].old_bytes.size();
+    const std::string number = std::to_string(1'000'000 + t);  // in the order of the pair
+    tensors.push_back({number, codec::DType::kBF16, {bytes / 2}, at, at + bytes});
+    at += bytes;
+  }
+  std::vector<codec::FileInput> files{{"pair", at + 8, {8, tensors}}};
+  auto schema = codec::build_schema(std::move(files), std::nullopt);
+  if (!schema) std::abort();
+  return *codec::Lattice::default_for(*schema);
+}
+
+// Scan, encode, hash and frame: what a producer does, on wall-clock time.
+void bench_flow(benchmark::State& state, std::uint32_t threads) {
+  const codec::Lattice lattice = pair_lattice();
+  PairSource source(lattice);
+  codec::EncodeFlowOptions options;
+  options.threads = threads;
+  for (auto _ : state) {
+    OneSlot slot;
+    NoSink sink;
+    if (!codec::encode_flow(lattice, {0}, source, slot, sink, options)) std::abort();
+  }
+  count_bytes(state);
+}
+
 // Keeps the rates and prints their ratios behind the usual table.
 class RatioReporter final : public benchmark::ConsoleReporter {
  public:
@@ -286,6 +363,7 @@ class RatioReporter final : public benchmark::ConsoleReporter {
     ratio("decode with verification / memcpy", "decode", "memcpy");
     ratio("decode without verification / memcpy", "decode_unverified", "memcpy");
     ratio("fast: decode unverified / NeMo-RL", "fast_decode_unverified", "nemo_decode");
+    ratio("flow: two threads / one", "flow_2_threads", "flow_1_thread");
     ratio("encode: AVX2 / AVX-512", "encode_avx2", "encode_avx512");
     ratio("decode: AVX2 / AVX-512", "decode_avx2", "decode_avx512");
   }
@@ -320,6 +398,13 @@ void register_all() {
       [=](benchmark::State& s) { bench_decode(s, fast, false, nullptr); });
   add("nemo_encode", bench_nemo_encode);
   add("nemo_decode", bench_nemo_decode);
+  for (const std::uint32_t threads : {1U, 2U}) {
+    const std::string name = threads == 1 ? "flow_1_thread" : "flow_2_threads";
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& s) { bench_flow(s, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->MeasureProcessCPUTime()
+        ->UseRealTime();
+  }
   for (const codec::KernelSet* set : codec::available_kernels()) {
     codec::EncodeChoice choice;
     choice.kernel_set = set;
