@@ -12,18 +12,18 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "transport/control/body_shelf.hpp"
 #include "transport/control/connection_gate.hpp"
 #include "transport/control/grpc_bytes.hpp"
+#include "transport/control/lattice_calls.hpp"
 #include "transport/control/library_log.hpp"
 #include "transport/control/message_codec.hpp"
 #include "transport/control/tls_files.hpp"
+#include "transport/control/unary_call.hpp"
 #include "weft/base/assert.hpp"
 #include "weft/base/guarded.hpp"
 #include "weft/base/limits.hpp"
@@ -293,46 +293,10 @@ class MemberStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool muted_ = false;
 };
 
-// The answer to a call of one message: once, whoever comes first.
-// Threads: any.
-class UnaryCall final : public grpc::ServerUnaryReactor {
- public:
-  explicit UnaryCall(grpc::CallbackServerContext* context) : context_(context) {}
-  void start(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
-  void answer(const Status& status) {
-    if (answered_.exchange(true)) return;
-    if (status) return Finish(grpc::Status::OK);
-    context_->AddTrailingMetadata(kCodeMetadata,
-                                  std::to_string(static_cast<int>(status.error().code)));
-    Finish(to_status(status.error()));
-  }
-  void OnCancel() override {
-    answer(failure(ErrorCode::kTimeout, Stage::kControl, "the caller has gone"));
-  }
-  void OnDone() override { const std::shared_ptr<UnaryCall> last = std::move(self_); }
-
- private:
-  grpc::CallbackServerContext* context_;
-  std::shared_ptr<UnaryCall> self_;
-  std::atomic<bool> answered_{false};
-};
-
 using RawControl =
     pb::Control::WithRawCallbackMethod_Session<pb::Control::WithRawCallbackMethod_Status<
         pb::Control::WithRawCallbackMethod_Resolve<pb::Control::WithRawCallbackMethod_PutLattice<
             pb::Control::WithRawCallbackMethod_GetLattice<pb::Control::Service>>>>>;
-
-// A message of the lattice calls. Nothing: the bytes are none, or break a bound.
-std::optional<pb::LatticePiece> lattice_piece(const grpc::ByteBuffer& buffer) {
-  const auto bytes = to_bytes(buffer);
-  pb::LatticePiece piece;
-  if (bytes.size() > limits::kMemberMessageBytesMax ||
-      !piece.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-      piece.piece().size() > limits::kLatticePieceBytesMax) {
-    return std::nullopt;
-  }
-  return piece;
-}
 
 Result<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ControlServerOptions& options) {
@@ -513,41 +477,18 @@ class ControlServer::Impl final : public RawControl, public SessionHost {
                                        const grpc::ByteBuffer* asked,
                                        grpc::ByteBuffer* answer) override {
     *answer = to_buffer(std::string());
-    auto call = std::make_shared<UnaryCall>(context);
-    call->start(call);
-    const auto put = lattice_piece(*asked);
-    call->answer(put ? lattices_.put(Digest{{put->digest().low(), put->digest().high()}},
-                                     put->total_bytes(), put->offset(),
-                                     std::as_bytes(std::span(put->piece())))
-                     : weft::Status(not_a_piece()));
-    return call.get();
+    return UnaryCall::answered(context, put_lattice_piece(lattices_, *asked));
   }
 
   grpc::ServerUnaryReactor* GetLattice(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer* asked,
                                        grpc::ByteBuffer* answer) override {
-    *answer = to_buffer(std::string());
-    auto call = std::make_shared<UnaryCall>(context);
-    call->start(call);
-    const auto get = lattice_piece(*asked);
-    const auto found =
-        get ? lattices_.get(Digest{{get->digest().low(), get->digest().high()}}, get->offset())
-            : Result<BodyPiece>(not_a_piece());
-    if (found) {
-      pb::LatticePiece piece;
-      piece.set_total_bytes(found->total_bytes);
-      piece.set_piece(found->bytes.data(), found->bytes.size());
-      *answer = to_buffer(piece.SerializeAsString());
-    }
-    call->answer(found ? ok() : weft::Status(found.error()));
-    return call.get();
+    auto found = get_lattice_piece(lattices_, *asked);
+    *answer = found ? *std::move(found) : to_buffer(std::string());
+    return UnaryCall::answered(context, found ? ok() : weft::Status(found.error()));
   }
 
  private:
-  static Error not_a_piece() {
-    return failure(ErrorCode::kProtocol, Stage::kControl, "not a piece of a lattice");
-  }
-
   struct Registry {
     std::map<std::uint64_t, std::shared_ptr<MemberStream>> sessions;
     std::map<MemberKey, std::uint64_t> by_member;
