@@ -143,6 +143,9 @@ std::uint32_t FramePacker::target_bytes() const {
 }
 
 Status FramePacker::send(const BatchItem& item, std::span<const std::byte> payload) {
+  // Chunks ascend within a frame; parts may come in any order.
+  if (builder_ && item.entry.chunk < last_chunk_) WEFT_TRY_STATUS(close_frame());
+  last_chunk_ = item.entry.chunk;
   if (!builder_) WEFT_TRY_STATUS(open_frame(payload.size()));
   if (!builder_->add(item.entry, payload)) {
     WEFT_TRY_STATUS(close_frame());

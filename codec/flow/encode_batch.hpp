@@ -62,8 +62,8 @@ Status encode_batch(const Lattice& lattice, ChunkSource& source, const EncodeCho
 Status digest_batch(const Lattice& lattice, ChunkSource& source, const BatchRange& range,
                     BatchWorker& worker, DigestTable& table);
 
-// FramePacker puts batches into frames, in order.
-// Life:    pack, for every batch in order -> finish, once, unless pack failed.
+// FramePacker puts batches into frames, in the order of the calls.
+// Life:    pack, for every batch -> finish, once, unless pack failed.
 // Threads: one at a time.
 class FramePacker {
  public:
@@ -89,6 +89,7 @@ class FramePacker {
   std::uint64_t packed_bytes_ = 0;   // of the chunks so far
   std::uint64_t payload_bytes_ = 0;  // that they have become, index included
   std::optional<FrameBuilder> builder_;
+  ChunkIndex last_chunk_;  // the newest one in builder_
   wire::Digester checksums_;
   EncodeSummary summary_;
 };

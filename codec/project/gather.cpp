@@ -51,17 +51,34 @@ void copy_strided(std::byte* to, std::uint64_t to_stride, const std::byte* from,
   }
 }
 
-// rows x columns elements: a row is consecutive in the target, a column in the source.
+// What a transpose reads: elements of a row are `row` apart, those of a column `column`.
+// Threads: a value; one at a time.
+struct Grid {
+  const std::byte* begin = nullptr;
+  std::uint64_t row = 0;
+  std::uint64_t column = 0;
+};
+
+// Rows of the target are columns of memory: a square is read along memory into a small buffer and
+// written along the target, so that no cache line is fetched twice.
 template <std::size_t kBytes>
-void transpose(std::byte* to, std::uint64_t to_row, const std::byte* from,
-               std::uint64_t from_column, std::uint64_t rows, std::uint64_t columns) {
-  for (std::uint64_t r = 0; r < rows; r += kSquare) {
-    const std::uint64_t row_end = std::min(rows, r + kSquare);
-    for (std::uint64_t c = 0; c < columns; c += kSquare) {
-      const std::uint64_t column_end = std::min(columns, c + kSquare);
-      for (std::uint64_t y = r; y < row_end; ++y) {
-        copy_strided<kBytes>(to + (y * to_row + c) * kBytes, 1,
-                             from + (y + c * from_column) * kBytes, from_column, column_end - c);
+void transpose(std::byte* to, std::uint64_t to_row, const Grid& from, std::uint64_t rows,
+               std::uint64_t columns) {
+  std::byte square[kSquare][kSquare][kBytes];
+  for (std::uint64_t c = 0; c < columns; c += kSquare) {
+    const std::uint64_t width = std::min(columns - c, kSquare);
+    for (std::uint64_t r = 0; r < rows; r += kSquare) {
+      const std::uint64_t height = std::min(rows - r, kSquare);
+      for (std::uint64_t x = 0; x < width; ++x) {
+        const std::byte* const line = from.begin + (r * from.row + (c + x) * from.column) * kBytes;
+        if (from.row == 1) {
+          std::memcpy(square[x], line, static_cast<std::size_t>(height) * kBytes);
+        } else {
+          copy_strided<kBytes>(square[x][0], 1, line, from.row, height);
+        }
+      }
+      for (std::uint64_t y = 0; y < height; ++y) {
+        copy_strided<kBytes>(to + ((r + y) * to_row + c) * kBytes, 1, square[0][y], kSquare, width);
       }
     }
   }
@@ -115,7 +132,7 @@ class PieceCopy {
   void squares(std::uint32_t number, std::uint64_t at, std::uint64_t from, Steps& steps) {
     const BoxAxis& outer = piece_.axes[number];
     const BoxAxis& inner = piece_.axes[number + 1];
-    if (inner.target_stride != 1 || outer.source_stride != 1 || inner.source_stride < 2) return;
+    if (inner.target_stride != 1 || inner.source_stride <= outer.source_stride) return;
     Steps whole = steps;
     while (whole.first < whole.last && at + whole.first * outer.target_stride < window_.begin) {
       ++whole.first;
@@ -125,11 +142,12 @@ class PieceCopy {
       --whole.last;
     }
     if (whole.first == whole.last) return;
-    transpose<kBytes>(to(at + whole.first * outer.target_stride), outer.target_stride,
-                      of(from + whole.first), inner.source_stride, whole.last - whole.first,
-                      inner.extent);
+    transpose<kBytes>(
+        to(at + whole.first * outer.target_stride), outer.target_stride,
+        {of(from + whole.first * outer.source_stride), outer.source_stride, inner.source_stride},
+        whole.last - whole.first, inner.extent);
     for (std::uint64_t i = steps.first; i < whole.first; ++i) {
-      axis(number + 1, at + i * outer.target_stride, from + i);
+      axis(number + 1, at + i * outer.target_stride, from + i * outer.source_stride);
     }
     steps.first = whole.last;
   }
@@ -226,26 +244,38 @@ std::vector<std::uint32_t> Gather::sources_of(ChunkIndex chunk) const {
   return sources;
 }
 
-std::span<const std::byte> Gather::in_place(
-    ChunkIndex chunk, std::span<const std::span<const std::byte>> sources) const {
+std::optional<Gather::SourceRow> Gather::row_of(ChunkIndex chunk) const {
   const ChunkPieces found = pieces_of(chunk);
-  if (found.pieces.size() != 1) return {};
+  if (found.pieces.size() != 1) return std::nullopt;
   const TilePiece& piece = found.pieces[0];
   const bool row = piece.rank == 0 || (piece.rank == 1 && piece.axes[0].source_stride == 1 &&
                                        piece.axes[0].target_stride == 1);
-  if (!row || piece.source >= sources.size()) return {};
-  const std::uint64_t at = piece.source_offset + (found.place.tile_offset - piece.tile_offset);
-  const std::uint64_t begin = at * found.place.element_bytes();
-  const auto source = sources[piece.source];
-  if (source.size() < begin + found.place.bytes()) return {};
-  return source.subspan(static_cast<std::size_t>(begin), found.place.bytes());
+  if (!row) return std::nullopt;
+  return SourceRow{piece.source,
+                   piece.source_offset + (found.place.tile_offset - piece.tile_offset)};
+}
+
+std::span<const std::byte> Gather::in_place(
+    ChunkIndex chunk, std::span<const std::span<const std::byte>> sources) const {
+  const auto row = row_of(chunk);
+  if (!row || row->source >= sources.size()) return {};
+  const ChunkPlace place = lattice_->place(chunk);
+  const std::uint64_t begin = row->first_element * place.element_bytes();
+  const auto source = sources[row->source];
+  if (source.size() < begin + place.bytes()) return {};
+  return source.subspan(static_cast<std::size_t>(begin), place.bytes());
 }
 
 Status Gather::read(ChunkIndex chunk, std::span<const std::span<const std::byte>> sources,
                     std::span<std::byte> into) const {
+  return read_as(lattice_->place(chunk).element_bytes(), chunk, sources, into);
+}
+
+Status Gather::read_as(std::uint32_t width, ChunkIndex chunk,
+                       std::span<const std::span<const std::byte>> sources,
+                       std::span<std::byte> into) const {
   const ChunkPieces found = pieces_of(chunk);
-  const std::uint32_t width = found.place.element_bytes();
-  WEFT_ASSERT(into.size() == found.place.bytes());
+  WEFT_ASSERT(into.size() == std::size_t{found.place.element_count} * width);
   Window window;
   window.begin = found.place.tile_offset;
   window.end = window.begin + found.place.element_count;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,14 @@ class Gather {
   static Result<Gather> open(const Schema& schema, const Lattice& lattice, ProducerIndex producer,
                              const Projection& projection);
 
+  // Where all elements of a chunk lie one behind the other in one source.
+  // Threads: a value; one at a time.
+  struct SourceRow {
+    std::uint32_t source = 0;
+    std::uint64_t first_element = 0;
+  };
+  // Nothing when they are scattered, or in several sources.
+  std::optional<SourceRow> row_of(ChunkIndex chunk) const;
   // Sources that the chunk's elements come from, each once, ascending.
   std::vector<std::uint32_t> sources_of(ChunkIndex chunk) const;
   // The chunk's bytes as one span of a source, where its elements lie there in a row; else empty.
@@ -49,6 +58,11 @@ class Gather {
   // not need may be empty. `into` has the chunk's size. Errors: kConfig (a source is too short).
   Status read(ChunkIndex chunk, std::span<const std::span<const std::byte>> sources,
               std::span<std::byte> into) const;
+  // The same where elements of the sources have another size than those of the checkpoint (they are
+  // cast next): `into` holds as many elements as the chunk, of `source_bytes` each: 1, 2, 4 or 8.
+  Status read_as(std::uint32_t source_bytes, ChunkIndex chunk,
+                 std::span<const std::span<const std::byte>> sources,
+                 std::span<std::byte> into) const;
 
  private:
   struct ChunkPieces {
