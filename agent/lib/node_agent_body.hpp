@@ -70,6 +70,7 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void act(apply::agent::Prove& action);
   void act(apply::agent::ApplyJournal& action);
   void act(apply::agent::ForgetRefit& action);
+  Result<const codec::Lattice*> find_lattice(const Digest& digest);
   Status open_refit(RefitRun& run, const wire::Plan& plan);
   Status prove(RefitRun& run, const wire::Manifest& manifest, TimePoint deadline);
   Status apply_refit(const RefitId& refit, const Content& target, bool check_written,

@@ -12,6 +12,8 @@
 namespace weft::agent {
 namespace {
 
+constexpr std::chrono::seconds kLatticeTimeout{60};
+
 std::optional<NodeIndex> find_self(const wire::Plan& plan, const std::string& member_id,
                                    ProcessId process) {
   for (std::uint32_t i = plan.producer_count; i < plan.nodes.size(); ++i) {
@@ -25,23 +27,33 @@ std::optional<NodeIndex> find_self(const wire::Plan& plan, const std::string& me
 }  // namespace
 
 void NodeAgent::Body::act(apply::agent::ComputeTable& action) {
-  const Digest lattice = action.lattice;
-  jobs_.start([this, lattice] {
-    if (!lattice.is_zero() && lattice != state_->lattice().digest()) {
-      post(apply::agent::TableFailed{
-          failure(ErrorCode::kUnsupported, Stage::kRecover,
-                  "lattice " + to_hex(lattice) + " is not the default lattice of these files")});
-      return;
-    }
-    auto table = state_->compute_table(std::max(1U, std::thread::hardware_concurrency()));
-    Status adopted = table ? state_->adopt_table(*table) : Status(table.error());
+  const Digest digest = action.lattice;
+  jobs_.start([this, digest] {
+    const auto lattice = find_lattice(digest);
+    auto table = lattice ? state_->compute_table(**lattice,
+                                                 std::max(1U, std::thread::hardware_concurrency()))
+                         : Result<TablePointer>(lattice.error());
+    Status adopted = table ? state_->adopt_table(**lattice, *table) : Status(table.error());
     if (!adopted) {
       post(apply::agent::TableFailed{adopted.error()});
       return;
     }
-    post(apply::agent::TableComputed{state_->lattice().digest(), (*table)->root(state_->lattice()),
+    post(apply::agent::TableComputed{(*lattice)->digest(), (*table)->root(**lattice),
                                      state_->boot(), state_->stamps()});
   });
+}
+
+// Its body is fetched once per run. Zero: the default lattice.
+Result<const codec::Lattice*> NodeAgent::Body::find_lattice(const Digest& digest) {
+  LatticeStore& lattices = state_->lattices();
+  if (digest.is_zero()) return &lattices.default_lattice();
+  if (auto found = lattices.find(digest); found) return *found;
+  transport::ControlCallOptions call;
+  call.coordinator = config_.coordinator;
+  call.tls = config_.tls;
+  call.timeout = kLatticeTimeout;
+  WEFT_TRY(const auto body, transport::fetch_lattice(call, digest));
+  return lattices.add(digest, body);
 }
 
 void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
@@ -168,15 +180,15 @@ Status NodeAgent::Body::apply_refit(const RefitId& refit, const Content& target,
   WEFT_TRY(const apply::PatchStats stats, apply::apply_journal(*journal, checkpoint, options));
   WEFT_TRY_STATUS(checkpoint.refresh_identity());
   if (check_written) {
-    WEFT_TRY(auto now, state_->compute_table(options.threads));
+    WEFT_TRY(auto now, state_->compute_table(state_->lattice(), options.threads));
     if (now->root(state_->lattice()) != target.root) {
       return failure(ErrorCode::kNeedsReseed, Stage::kRecover,
                      "after the journal the files are " + to_hex(now->root(state_->lattice())) +
                          ", not " + to_hex(target.root) + ": bytes outside it were lost");
     }
   }
-  WEFT_TRY_STATUS(
-      state_->adopt_table(std::make_shared<const codec::DigestTable>(std::move(table))));
+  WEFT_TRY_STATUS(state_->adopt_table(
+      state_->lattice(), std::make_shared<const codec::DigestTable>(std::move(table))));
   WEFT_TRY_STATUS(turn->finish(target));
   events_.count("written_bytes", stats.written_bytes);
   return checkpoint.sync();

@@ -105,7 +105,7 @@ Status NodeState::open_directories() {
            apply::CheckpointDir::open_path(config_.weights_dir, apply::Access::kRead,
                                            store_options(config_), events_));
   checkpoint_.emplace(std::move(checkpoint));
-  WEFT_TRY(lattice_, codec::Lattice::default_for(schema()));
+  WEFT_TRY(lattices_, LatticeStore::open(*state_, schema()));
   WEFT_TRY(page_, apply::StatePage::open_for_writing(checkpoint_->store()));
   return ok();
 }
@@ -163,10 +163,12 @@ void NodeState::gather_evidence(const Status& readable) {
         !std::equal(now.begin(), now.end(), then.begin(),
                     [](const auto& a, const auto& b) { return a.bytes == b.bytes; });
     evidence.files_as_recorded = now == then && !evidence.boot_changed;
+    // Without the lattice's body the table is computed again, and the body fetched for it.
+    if (const auto found = lattices_->find(fold.applied->content.lattice)) lattices_->use(**found);
     auto bytes = read_file(*state_, kTableName, kTableBytesMax);
-    auto table = bytes ? codec::DigestTable::decode(lattice_, *bytes)
+    auto table = bytes ? codec::DigestTable::decode(lattice(), *bytes)
                        : Result<codec::DigestTable>(bytes.error());
-    if (table && table->root(lattice_) == fold.applied->content.root) {
+    if (table && table->root(lattice()) == fold.applied->content.root) {
       table_.with([&](TablePointer& held) {
         held = std::make_shared<const codec::DigestTable>(*std::move(table));
       });
@@ -248,15 +250,17 @@ TablePointer NodeState::table() const {
   return table_.with([](const TablePointer& held) { return held; });
 }
 
-Result<TablePointer> NodeState::compute_table(std::uint32_t threads) {
-  apply::CheckpointSource source(lattice_, *checkpoint_);
-  WEFT_TRY(auto table, codec::digest_flow(lattice_, source, threads));
+Result<TablePointer> NodeState::compute_table(const codec::Lattice& lattice,
+                                              std::uint32_t threads) {
+  apply::CheckpointSource source(lattice, *checkpoint_);
+  WEFT_TRY(auto table, codec::digest_flow(lattice, source, threads));
   WEFT_TRY_STATUS(checkpoint_->check_identity());
   return std::make_shared<const codec::DigestTable>(std::move(table));
 }
 
-Status NodeState::adopt_table(TablePointer table) {
-  WEFT_TRY_STATUS(replace_file(*state_, kTableName, table->encode(lattice_)));
+Status NodeState::adopt_table(const codec::Lattice& lattice, TablePointer table) {
+  WEFT_TRY_STATUS(replace_file(*state_, kTableName, table->encode(lattice)));
+  lattices_->use(lattice);
   table_.with([&](TablePointer& held) { held = std::move(table); });
   return ok();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/lib/config.hpp"
+#include "agent/lib/lattice_store.hpp"
 #include "apply/commit/state_log.hpp"
 #include "apply/journal/journal_reader.hpp"
 #include "apply/journal/resolver.hpp"
@@ -41,7 +42,9 @@ class NodeState {
   const apply::AgentRecovery& recovery() const { return recovery_; }
   apply::CheckpointDir& checkpoint() { return *checkpoint_; }
   const codec::Schema& schema() const { return checkpoint_->schema(); }
-  const codec::Lattice& lattice() const { return lattice_; }
+  // The lattice that the digest table is under.
+  const codec::Lattice& lattice() const { return lattices_->current(); }
+  LatticeStore& lattices() { return *lattices_; }
   apply::BootId boot() const { return boot_; }
   std::vector<apply::FileIdentity> stamps() const;
 
@@ -53,9 +56,9 @@ class NodeState {
 
   TablePointer table() const;
   // Reads every weight byte. The identities are the same before and after.
-  Result<TablePointer> compute_table(std::uint32_t threads);
-  // Makes it the current one, in memory and durably.
-  Status adopt_table(TablePointer table);
+  Result<TablePointer> compute_table(const codec::Lattice& lattice, std::uint32_t threads);
+  // Makes it and its lattice the current ones, in memory and durably.
+  Status adopt_table(const codec::Lattice& lattice, TablePointer table);
 
   apply::ResolverStorage storage() { return {spools_.get(), journals_.get(), &budget_}; }
   apply::Store& journals() { return *journals_; }
@@ -87,7 +90,7 @@ class NodeState {
   std::unique_ptr<apply::FileLock> state_lock_;
   std::optional<apply::OwnerLock> owner_lock_;
   std::optional<apply::CheckpointDir> checkpoint_;
-  codec::Lattice lattice_;
+  std::unique_ptr<LatticeStore> lattices_;
   apply::BootId boot_;
   std::optional<apply::RecordLog> log_;
   Status log_status_;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "agent/lib/shard_baseline.hpp"
+#include "codec/flow/encode_flow.hpp"
+#include "codec/project/gather.hpp"
+#include "weft/base/guarded.hpp"
+#include "weft/publisher.hpp"
+
+namespace weft::agent {
+
+// What a trainer has put for one shard tensor.
+// Threads: a value; one at a time.
+struct PutTensor {
+  bool put = false;
+  ShardView view;
+  const ResidualConverter* converter = nullptr;  // in place of a view
+  std::vector<std::byte> kept;                   // the view's bytes, if they are needed for longer
+};
+
+// Old values from the baseline, new ones from what has been put: gathered, cast or converted. What
+// differs is noted in the baseline as pending.
+// Threads: any for read(); the tensors change with nobody at work.
+class ShardSource final : public codec::ChunkSource {
+ public:
+  // All of them must outlive this; `tensors` are in the order of the projection's sources.
+  ShardSource(const codec::Schema& schema, const codec::Lattice& lattice,
+              const codec::Gather& gather, ShardBaseline& baseline,
+              const std::vector<PutTensor>& tensors);
+  ~ShardSource() override;
+
+  Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
+              std::span<std::byte> new_bytes) override;
+
+ private:
+  struct Scratch;
+  Status fill(ChunkIndex chunk, const codec::ChunkPlace& place, Scratch& scratch,
+              std::span<std::byte> new_bytes) const;
+  Status fill_in_type(ChunkIndex chunk, const codec::ChunkPlace& place, ShardType type,
+                      Scratch& scratch, std::span<std::byte> new_bytes) const;
+
+  const codec::Schema& schema_;
+  const codec::Lattice& lattice_;
+  const codec::Gather& gather_;
+  ShardBaseline& baseline_;
+  const std::vector<PutTensor>& tensors_;
+  Guarded<std::vector<std::unique_ptr<Scratch>>> scratches_;
+};
+
+}  // namespace weft::agent

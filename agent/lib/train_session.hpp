@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of Publisher: a producer's session that lasts for a whole training run.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "agent/lib/config.hpp"
+#include "agent/lib/jobs.hpp"
+#include "agent/lib/mailbox.hpp"
+#include "apply/commit/producer_role.hpp"
+#include "transport/buffer/slab_pool.hpp"
+#include "transport/control/control_client.hpp"
+#include "transport/relay/relay.hpp"
+#include "weft/base/guarded.hpp"
+#include "weft/wire/frame.hpp"
+
+namespace weft::agent {
+
+// What a session is about; all of it must outlive the session.
+// Threads: immutable.
+struct TrainInput {
+  transport::HostPort coordinator;
+  ProducerIndex producer;
+  std::uint32_t producer_count = 1;
+  Digest schema;
+  Content content;  // of the baseline
+  Digest part;
+  // On the loop thread or a job, never while a put is at work.
+  std::function<void()> move_baseline;
+  std::function<void()> drop_pending;
+};
+
+// TrainSession owns the loop thread that steps ProducerRole, the relay and the control client. The
+// trainer's thread waits in begin() and wait_done(), and encodes between enter_encode() and
+// leave_encode().
+// Life:    open -> (begin -> enter_encode, inject, leave_encode, ... -> seal or cancel ->
+// wait_done)* Threads: one at a time, except inject(): any, and the observer calls.
+class TrainSession final : public transport::RelayObserver,
+                           public transport::ControlClientObserver {
+ public:
+  static Result<std::unique_ptr<TrainSession>> open(const PublisherConfig& config,
+                                                    const TrainInput& input, EventSink& events);
+  ~TrainSession() override;
+
+  // Until all producers have begun and this one has its place in the trees.
+  Result<wire::Plan> begin(Version target, std::uint64_t model_bytes);
+  // False: the refit has ended, wait_done() says why.
+  bool enter_encode();
+  void leave_encode();
+  Status inject(const wire::FrameHeader& header, const SharedSlot& slot);
+  // Every frame has been injected, or encoding has failed.
+  void seal(const Result<wire::ProducerSeal>& seal);
+  void cancel(Error reason);
+  // The answer to begin(): after seal(), cancel(), or whenever the refit has ended.
+  apply::producer::PublishDone wait_done();
+  // No further frame may go out.
+  bool ended() const;
+
+  SlotSource& slots() { return *pool_; }
+  Content content() const;
+
+ private:
+  TrainSession(const PublisherConfig& config, const TrainInput& input, EventSink& events)
+      : config_(config), input_(input), events_(events), content_(input.content) {}
+  struct Progress {
+    std::optional<wire::Plan> plan;
+    std::optional<apply::producer::PublishDone> done;
+    bool encoding = false;  // the trainer's thread is at work
+    bool ended = false;     // no further frame may go out
+  };
+
+  void on_frame(const RefitId& refit, ProducerIndex producer, FrameSequence sequence,
+                SharedSlot frame) override;
+  void on_link_lost(const RefitId& refit, std::string_view member_id, const Error& error) override;
+  void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) override;
+  void on_connected() override;
+  void on_message(wire::CoordinatorMessage message) override;
+  void on_disconnected(Error reason) override;
+
+  Status start();
+  Status open_client();
+  void run();
+  void post(apply::ProducerEvent event);
+  void step(const apply::ProducerEvent& event);
+
+  void act(apply::producer::Send& action);
+  void act(apply::producer::CloseSession& action);
+  void act(apply::producer::AppendRecord& action);
+  void act(apply::producer::StartEncode& action);
+  void act(apply::producer::UpdatePlan& action);
+  void act(apply::producer::MoveBaseline& action);
+  void act(apply::producer::DropPending& action);
+  void act(apply::producer::ComputeTargetPart& action);
+  void act(apply::producer::PublishDone& action);
+  void act(apply::producer::ShowOutcome& action);
+  void act(apply::producer::Note& action);
+  void act(apply::producer::Stop& action);
+  void wait_idle();
+
+  const PublisherConfig config_;
+  const TrainInput input_;
+  EventSink& events_;
+  ProcessId process_;
+  RefitId refit_;  // the trainer's thread's
+  std::uint64_t injected_frames_ = 0;
+  std::uint64_t injected_bytes_ = 0;
+
+  Mailbox mailbox_;
+  Guarded<Progress> progress_;
+  Guarded<Content> content_;
+  std::unique_ptr<apply::ProducerRole> role_;
+  std::deque<apply::ProducerEvent> next_events_;
+  bool stepping_ = false;
+  apply::SessionId session_;
+  std::uint64_t session_count_ = 0;
+
+  std::unique_ptr<transport::SlabPool> pool_;
+  std::unique_ptr<transport::Relay> relay_;
+  std::unique_ptr<transport::ControlClient> client_;
+  Jobs jobs_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace weft::agent

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainer ranks as processes of their own publish one model together, through weft::Publisher.
+
+A small transformer layer in tensor-parallel shards, cut with numpy: fused attention, gate/up, row-parallel, a padded
+vocabulary, an FP32 master that is cast, and norms stored as weight minus one. Every rank publishes its part; after each
+step every agent's files are compared with a full export by cmp.
+"""
+
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import numpy
+
+from fleet import Fleet, wait_until
+
+RANK = os.environ.get("WEFT_TRAIN_RANK", "")
+HIDDEN, HEADS, GROUPS, WIDTH, INNER, WORDS = 256, 8, 2, 32, 1024, 1001
+
+
+def to_bf16(values):
+    """FP32 to BF16 bits, to nearest, ties to even."""
+    bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32).astype(numpy.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+
+
+class Model:
+    """BF16 tensors as bits, an FP32 master for `o`, and the norm as weight - 1."""
+
+    def __init__(self, seed):
+        self.bits = numpy.random.default_rng(seed)
+        shapes = {"embed": (WORDS, HIDDEN), "q": (HEADS * WIDTH, HIDDEN), "k": (GROUPS * WIDTH, HIDDEN),
+                  "v": (GROUPS * WIDTH, HIDDEN), "gate": (INNER, HIDDEN), "up": (INNER, HIDDEN),
+                  "down": (HIDDEN, INNER)}
+        self.tensors = {name: to_bf16(self.bits.normal(0, 0.02, shape)) for name, shape in shapes.items()}
+        self.master = self.bits.normal(0, 0.02, (HIDDEN, HIDDEN)).astype(numpy.float32)
+        self.norm = self.bits.normal(0, 0.1, HIDDEN).astype(numpy.float32)
+
+    def step(self):
+        for array in self.tensors.values():
+            flat = array.reshape(-1)
+            chosen = self.bits.random(flat.size) < 0.03
+            flat[chosen] += self.bits.choice(numpy.array([1, 65535], numpy.uint16), int(chosen.sum()))
+        self.master += self.bits.normal(0, 1e-5, self.master.shape).astype(numpy.float32)
+        self.norm += self.bits.normal(0, 1e-3, self.norm.shape).astype(numpy.float32)
+
+    def export(self, folder):
+        """The full checkpoint, without weft."""
+        tensors = dict(self.tensors, o=to_bf16(self.master), norm=to_bf16(self.norm + numpy.float32(1)))
+        header, offset = {}, 0
+        for name in sorted(tensors):
+            size = tensors[name].nbytes
+            header[name] = {"dtype": "BF16", "shape": list(tensors[name].shape), "data_offsets": [offset, offset + size]}
+            offset += size
+        text = json.dumps(header).encode()
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "model.safetensors", "wb") as out:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for name in sorted(tensors):
+                out.write(tensors[name].tobytes())
+        return folder
+
+    def shard(self, rank, size):
+        """What one rank has in memory: name -> (verb, array)."""
+        padded = -(-WORDS // (16 * size)) * 16 * size
+        embed = numpy.zeros((padded, HIDDEN), numpy.uint16)
+        embed[:WORDS] = self.tensors["embed"]
+
+        def cut(array, axis=0):
+            return numpy.split(array, size, axis=axis)[rank]
+
+        per_group = HEADS // GROUPS
+        heads = range(rank * HEADS // size, (rank + 1) * HEADS // size)
+        blocks = []
+        for group in sorted({h // per_group for h in heads}):
+            blocks += [self.tensors["q"][h * WIDTH:(h + 1) * WIDTH] for h in heads if h // per_group == group]
+            blocks += [self.tensors[n][group * WIDTH:(group + 1) * WIDTH] for n in "kv"]
+        held = {"embed": ("put", cut(embed)), "qkv": ("put", numpy.concatenate(blocks)),
+                "gate_up": ("put", numpy.concatenate([cut(self.tensors["gate"]), cut(self.tensors["up"])])),
+                "down": ("put", cut(self.tensors["down"], 1)), "o": ("cast", cut(self.master, 1))}
+        if rank == size - 1:
+            held["norm"] = ("residual", self.norm)
+        return held
+
+
+def box_file(rank, size):
+    """The same cuts as boxes, written by hand from the layout."""
+    rows = -(-WORDS // (16 * size)) * 16
+    mine = max(0, min(WORDS - rank * rows, rows))
+    sources, boxes = [f'source "embed" {rows * HIDDEN}'], []
+    if mine:
+        boxes.append(f'box "embed" 0 -> "embed" {rank * rows * HIDDEN} ({mine * HIDDEN} 1 1)')
+    block, groups = WIDTH * HIDDEN, max(1, GROUPS // size)
+    queries = HEADS // size // groups
+    first = rank * GROUPS // size
+    sources.append(f'source "qkv" {groups * (queries + 2) * block}')
+    for group in range(groups):
+        begin = group * (queries + 2) * block
+        boxes.append(f'box "qkv" {begin} -> "q" {(rank * groups + group) * queries * block} ({queries * block} 1 1)')
+        holders = max(1, size // GROUPS)
+        for place, name in enumerate("kv"):
+            if rank % holders == 0:
+                boxes.append(f'box "qkv" {begin + (queries + place) * block} -> "{name}" {(first + group) * block} '
+                             f'({block} 1 1)')
+    half = INNER // size * HIDDEN
+    sources.append(f'source "gate_up" {2 * half}')
+    boxes += [f'box "gate_up" {place * half} -> "{name}" {rank * half} ({half} 1 1)'
+              for place, name in enumerate(("gate", "up"))]
+    for name, width in (("down", INNER), ("o", HIDDEN)):
+        part = width // size
+        sources.append(f'source "{name}" {HIDDEN * part}')
+        boxes.append(f'box "{name}" 0 -> "{name}" {rank * part} ({HIDDEN} {part} {width}) ({part} 1 1)')
+    if rank == size - 1:
+        sources.append(f'source "norm" {HIDDEN}')
+        boxes.append(f'box "norm" 0 -> "norm" 0 ({HIDDEN} 1 1)')
+    return "\n".join(["weft-boxes 1", *sources, *boxes]) + "\n"
+
+
+class Rank:
+    """One trainer process; answers are read by a thread so that every wait has a deadline."""
+
+    def __init__(self, work, number, arguments, environment=None):
+        self.number = number
+        self.folder = work / f"rank-{number}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = open(work / f"rank-{number}.log", "ab")
+        self.process = subprocess.Popen([RANK, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.log, text=True, env=dict(os.environ, **(environment or {})))
+        self.answers = queue.Queue()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.answers.put(line.strip())
+        self.answers.put("gone")
+
+    def say(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def answer(self, seconds=90):
+        return self.answers.get(timeout=seconds)
+
+    def put_all(self, shard, names=None):
+        for name in names or shard:
+            verb, array = shard[name]
+            path = self.folder / name
+            path.write_bytes(numpy.ascontiguousarray(array).tobytes())
+            self.say(f"{verb} {name} {path}")
+
+    def close(self):
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.close()
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(timeout=20)
+        self.reader.join(timeout=20)
+        for stream in (self.process.stdin, self.process.stdout):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass
+        self.log.close()
+
+
+class TrainerRanks(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="weft-ranks-")
+        self.addCleanup(temporary.cleanup)
+        self.work = pathlib.Path(temporary.name)
+        self.model = Model(7)
+        self.base = self.model.export(self.work / "step-1")
+        self.fleet = Fleet(self.work / "fleet", self.base, agent_count=3)
+        self.addCleanup(self.fleet.stop_all)
+        self.fleet.start()
+        self.ranks = []
+
+    def tearDown(self):
+        for rank in self.ranks:
+            rank.close()
+        result = self._outcome.result
+        if any(test is self for test, _ in result.errors + result.failures):
+            for log in sorted(self.work.glob("**/*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-5000:]}")
+
+    def start_rank(self, number, size, base, environment=None):
+        files = []
+        for each in range(size):
+            files.append(self.work / f"boxes-{size}-{each}")
+            files[-1].write_text(box_file(each, size))
+        return Rank(self.work, number, [self.fleet.address, base, number, *files], environment)
+
+    def start_ranks(self, size, base):
+        self.ranks = [self.start_rank(number, size, base) for number in range(size)]
+        for rank in self.ranks:
+            self.assertEqual(rank.answer(), "ok")
+
+    def say_step(self, version, names=None):
+        """Every rank: begin, all of its tensors, commit. All answers but the last one of each."""
+        size = len(self.ranks)
+        for rank in self.ranks:
+            rank.say(f"begin {version}")
+        for rank in self.ranks:
+            shard = self.model.shard(rank.number, size)
+            rank.put_all(shard, names(shard) if names else None)
+            rank.say("commit")
+
+    def step(self, version, names=None):
+        self.model.step()
+        target = self.model.export(self.work / f"step-{version}")
+        self.say_step(version, names)
+        totals = {"changed": 0, "total": 0}
+        for rank in self.ranks:
+            shard = self.model.shard(rank.number, len(self.ranks))
+            for _ in range(len(shard) + 1):
+                self.assertEqual(rank.answer(), "ok")
+            words = rank.answer().split()
+            self.assertEqual(words[0], "ok", words)
+            report = dict(word.split("=") for word in words[1:])
+            self.assertEqual(report["version"], str(version))
+            for key in totals:
+                totals[key] += int(report[key])
+            # The baseline and little more.
+            self.assertLess(int(report["pending"]), 0.35 * int(report["baseline"]))
+        elements = sum(array.size for array in self.model.tensors.values()) + self.model.master.size + HIDDEN
+        self.assertEqual(totals["total"], elements)
+        self.fleet.wait_clean(range(3), version)
+        self.fleet.assert_bytes(range(3), target)
+        return totals
+
+    def test_two_ranks_publish_every_step_bit_by_bit(self):
+        self.start_ranks(2, self.base)
+        for version in (2, 3, 4):
+            totals = self.step(version)
+            self.assertGreater(totals["changed"], 1000)
+        # The order in which tensors come is the trainer's.
+        self.step(5, names=lambda shard: list(reversed(list(shard))))
+        # An agent comes back under the ranks' lattice.
+        self.fleet.kill("node-1")
+        wait_until("the loss is known", lambda: not self.fleet.members()["node-1"]["connected"])
+        self.fleet.start_agent(1)
+        wait_until("it is back", lambda: self.fleet.members()["node-1"]["connected"])
+        self.fleet.wait_clean([1], 5)
+        self.step(6)
+
+    def test_a_rank_that_dies_before_the_decision_ends_the_refit_and_the_next_one_succeeds(self):
+        self.start_ranks(4, self.base)
+        self.step(2)
+        self.ranks[2].close()
+        self.ranks[2] = self.start_rank(2, 4, self.work / "step-2",
+                                        {"WEFT_TEST_KILL_AT": "publisher.before_seal"})
+        self.assertEqual(self.ranks[2].answer(), "ok")
+        self.model.step()
+        self.say_step(3)
+        for rank in self.ranks:
+            shard = self.model.shard(rank.number, 4)
+            last = [rank.answer() for _ in range(len(shard) + 2)][-1] if rank.number != 2 else None
+            if last is not None:
+                self.assertTrue(last.startswith("error"), last)
+        wait_until("rank 2 is gone", lambda: self.ranks[2].process.poll() is not None)
+        self.fleet.assert_bytes(range(3), self.work / "step-2")
+        self.ranks[2].close()
+        self.ranks[2] = self.start_rank(2, 4, self.work / "step-2")  # with what was committed
+        self.assertEqual(self.ranks[2].answer(), "ok")
+        # The same version again, with what the trainer has by now.
+        self.step(3)
+
+    def test_what_is_not_put_is_named(self):
+        self.start_ranks(2, self.base)
+        self.model.step()
+        self.ranks[0].say("begin 2")
+        self.ranks[1].say("begin 2")
+        self.assertEqual([rank.answer() for rank in self.ranks], ["ok", "ok"])
+        shard = self.model.shard(0, 2)
+        self.ranks[0].put_all({"down": shard["down"]})
+        self.assertEqual(self.ranks[0].answer(), "ok")
+        for line, expected in (("commit", "qkv|embed|gate_up|o"), (f"put down {self.ranks[0].folder / 'down'}", "before"),
+                               ("put nothing /dev/null", "no shard tensor"), ("put qkv /dev/null", "bytes")):
+            self.ranks[0].say(line)
+            self.assertRegex(self.ranks[0].answer(), f"error config .*({expected})")
+        self.ranks[0].say("abort")
+        self.assertEqual(self.ranks[0].answer(), "ok")
+        self.ranks[1].say("partial")
+        self.assertRegex(self.ranks[1].answer(), "error")
+        self.step(2)
+
+    def test_boxes_with_a_gap_are_refused_by_tensor_and_range(self):
+        files = [self.work / "one", self.work / "two"]
+        files[0].write_text(box_file(0, 2))
+        files[1].write_text("\n".join(line for line in box_file(1, 2).splitlines() if '-> "down"' not in line) + "\n")
+        rank = Rank(self.work, 0, [self.fleet.address, self.base, 0, *files])
+        self.ranks.append(rank)
+        self.assertRegex(rank.answer(), r"error config .*a gap in tensor down elements \[512, 1024\)")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
