@@ -410,7 +410,7 @@ TEST(Chunk, ReadsFewHostileBytesAsFastAsAFullChunk) {
   classed.force = ChunkType::kClassed;
   const double honest = best_seconds(encode(pair, classed));
   std::mt19937_64 random(3);
-  for (int round = 0; round < 300; ++round) {
+  for (std::size_t round = 0; round < 300; ++round) {
     Coded claim;
     claim.entry.type = kSent[round % std::size(kSent)];
     claim.entry.changed_count = 1 + static_cast<std::uint32_t>(random() % count);
