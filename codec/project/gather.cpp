@@ -14,7 +14,7 @@ namespace weft::codec {
 namespace {
 
 // A transpose is copied in squares, so that a cache line of the source is used whole.
-constexpr std::uint64_t kSquare = 32;
+constexpr std::uint64_t kSquare = 16;
 
 // Part [begin, end) of a tile, where it is written to, and what is read.
 // Threads: a value; one at a time.

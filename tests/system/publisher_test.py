@@ -36,7 +36,7 @@ class Model:
         self.bits = numpy.random.default_rng(seed)
         shapes = {"embed": (WORDS, HIDDEN), "q": (HEADS * WIDTH, HIDDEN), "k": (GROUPS * WIDTH, HIDDEN),
                   "v": (GROUPS * WIDTH, HIDDEN), "gate": (INNER, HIDDEN), "up": (INNER, HIDDEN),
-                  "down": (HIDDEN, INNER)}
+                  "down": (HIDDEN, INNER), "mix": (64, HIDDEN)}
         self.tensors = {name: to_bf16(self.bits.normal(0, 0.02, shape)) for name, shape in shapes.items()}
         self.master = self.bits.normal(0, 0.02, (HIDDEN, HIDDEN)).astype(numpy.float32)
         self.norm = self.bits.normal(0, 0.1, HIDDEN).astype(numpy.float32)
@@ -85,6 +85,9 @@ class Model:
                 "down": ("put", cut(self.tensors["down"], 1)), "o": ("cast", cut(self.master, 1))}
         if rank == size - 1:
             held["norm"] = ("residual", self.norm)
+            # Rows of two tensors alternate in the checkpoint.
+            held["mix_a"] = ("put", self.tensors["mix"][0::2])
+            held["mix_b"] = ("put", self.tensors["mix"][1::2])
         return held
 
 
@@ -118,6 +121,9 @@ def box_file(rank, size):
     if rank == size - 1:
         sources.append(f'source "norm" {HIDDEN}')
         boxes.append(f'box "norm" 0 -> "norm" 0 ({HIDDEN} 1 1)')
+        for place, name in enumerate(("mix_a", "mix_b")):
+            sources.append(f'source "{name}" {32 * HIDDEN}')
+            boxes.append(f'box "{name}" 0 -> "mix" {place * HIDDEN} (32 {HIDDEN} {2 * HIDDEN}) ({HIDDEN} 1 1)')
     return "\n".join(["weft-boxes 1", *sources, *boxes]) + "\n"
 
 
@@ -294,6 +300,49 @@ class TrainerRanks(unittest.TestCase):
         self.ranks[1].say("partial")
         self.assertRegex(self.ranks[1].answer(), "error")
         self.step(2)
+
+    def lose_coordinator(self, point):
+        """The last answer of every rank when the coordinator dies there and is started again."""
+        self.fleet.kill("coordinator")
+        self.fleet.start_coordinator({"WEFT_TEST_KILL_AT": point})
+        self.fleet.wait_joined(range(3))
+        self.start_ranks(2, self.base)
+        self.model.step()
+        self.model.export(self.work / "step-2")
+        self.say_step(2)
+        self.fleet.wait_exit("coordinator")
+        self.fleet.start_coordinator()
+        return [[rank.answer() for _ in range(len(self.model.shard(rank.number, 2)) + 2)][-1] for rank in self.ranks]
+
+    def test_a_decision_that_is_in_the_log_is_heard_from_the_next_coordinator(self):
+        for answer in self.lose_coordinator("coordinator.after_decision"):
+            self.assertRegex(answer, "ok changed=.* version=2$")
+        self.fleet.wait_clean(range(3), 2)
+        self.fleet.assert_bytes(range(3), self.work / "step-2")
+        self.step(3)
+
+    def test_without_a_decision_in_the_log_the_values_are_dropped_and_published_again(self):
+        for answer in self.lose_coordinator("coordinator.before_decision"):
+            self.assertRegex(answer, "^error ")
+        self.fleet.wait_clean(range(3), 1)
+        self.fleet.assert_bytes(range(3), self.base)
+        self.step(2)
+
+    def test_what_did_not_change_need_not_be_put(self):
+        self.start_ranks(2, self.base)
+        down = self.model.tensors["down"].reshape(-1)
+        down[::7] ^= 1
+        target = self.model.export(self.work / "step-2")
+        for rank in self.ranks:
+            rank.say("begin 2")
+            rank.put_all({"down": self.model.shard(rank.number, 2)["down"]})
+            rank.say("partial")
+        for rank in self.ranks:
+            self.assertEqual([rank.answer(), rank.answer()], ["ok", "ok"])
+            self.assertRegex(rank.answer(), "ok changed=")
+        self.fleet.wait_clean(range(3), 2)
+        self.fleet.assert_bytes(range(3), target)
+        self.step(3)
 
     def test_boxes_with_a_gap_are_refused_by_tensor_and_range(self):
         files = [self.work / "one", self.work / "two"]
