@@ -17,6 +17,7 @@
 #include "agent/lib/random_id.hpp"
 #include "apply/commit/coordinator_role.hpp"
 #include "transport/control/control_server.hpp"
+#include "transport/tree/reattach.hpp"
 #include "transport/tree/relay_plan.hpp"
 #include "weft/base/clock.hpp"
 #include "weft/base/guarded.hpp"
@@ -34,6 +35,9 @@ constexpr std::chrono::milliseconds kSnapshot{100};
 
 // The relay plan of transport, asked as apply asks.
 Result<std::vector<wire::Plan::Tree>> plan_trees(const apply::TreeRequest& request) {
+  if (request.previous != nullptr) {
+    return transport::reattach({*request.previous, request.nodes, request.leaf_only});
+  }
   std::vector<wire::Plan::Tree> trees;
   for (std::uint32_t producer = 0; producer < request.producer_count; ++producer) {
     WEFT_TRY(auto tree,

@@ -5,7 +5,10 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+
+#include "weft/wire/frame.hpp"
 
 namespace weft::agent {
 namespace {
@@ -22,12 +25,37 @@ void kill_point(std::string_view name) {
   if (!wanted.empty() && wanted == name) raise(SIGKILL);
 }
 
+namespace {
+
+std::optional<std::uint32_t> number(const std::string& text) {
+  std::uint32_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || parsed.ec != std::errc{}) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
 std::optional<std::uint32_t> corrupt_frame_point() {
-  static const std::string wanted = environment("WEFT_TEST_CORRUPT_FRAME");
-  std::uint32_t sequence = 0;
-  const auto parsed = std::from_chars(wanted.data(), wanted.data() + wanted.size(), sequence);
-  if (wanted.empty() || parsed.ec != std::errc{}) return std::nullopt;
-  return sequence;
+  static const auto wanted = number(environment("WEFT_TEST_CORRUPT_FRAME"));
+  return wanted;
+}
+
+std::optional<std::uint32_t> spoil_frame_point() {
+  static const auto wanted = number(environment("WEFT_TEST_SPOIL_FRAME"));
+  return wanted;
+}
+
+void damage_frame(const SharedSlot& slot) {
+  const auto frame = slot.frame();
+  auto* bytes = const_cast<std::byte*>(frame.data());
+  bytes[frame.size() - 1] ^= std::byte{1};
+  wire::FrameHeader header;
+  std::memcpy(&header, bytes, sizeof(header));
+  const Digest checksum = wire::frame_checksum(header, frame.subspan(limits::kFrameHeaderBytes));
+  header.checksum_low = checksum.low;
+  header.checksum_high = checksum.high;
+  std::memcpy(bytes, &header, sizeof(header));
 }
 
 }  // namespace weft::agent

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "weft/base/lease.hpp"
+
 namespace weft::agent {
 
 // SIGKILL to this process if WEFT_TEST_KILL_AT is `name`.
@@ -14,5 +16,9 @@ void kill_point(std::string_view name);
 
 // The sequence number of the frame that a test wants damaged (WEFT_TEST_CORRUPT_FRAME).
 std::optional<std::uint32_t> corrupt_frame_point();
+// The same for a relay that spoils what it has received (WEFT_TEST_SPOIL_FRAME).
+std::optional<std::uint32_t> spoil_frame_point();
+// Wrong payload under a checksum that holds.
+void damage_frame(const SharedSlot& slot);
 
 }  // namespace weft::agent

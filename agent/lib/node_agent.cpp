@@ -37,6 +37,7 @@ transport::RelayOptions relay_options(const AgentConfig& config, const std::stri
   options.fabric.port = config.fabric.port;
   options.times.heartbeat = config.fabric.heartbeat_interval;
   options.times.lost = config.fabric.lost_after;
+  options.send_reserve = config.slots.send_reserve;
   return options;
 }
 
@@ -61,6 +62,7 @@ NodeAgent::Body::~Body() {
     for (auto& [refit, run] : runs) run->cancel();
   });
   jobs_.join_all();
+  if (loader_) loader_->stop();
   if (relay_) {
     if (auto closed = relay_->close(std::chrono::seconds(2)); !closed) {
       events_.report(Severity::kWarning, "relay_closed_late",
@@ -83,7 +85,12 @@ Status NodeAgent::Body::open() {
                                     ? config_.resolve_threads
                                     : std::max(1U, std::thread::hardware_concurrency());
   workers_ = std::make_unique<FrameWorkers>(
-      threads, [this](RefitRun& run, const auto& outcome) { resolved(run, outcome); });
+      threads, [this](RefitRun& run, const auto& frame, const auto& outcome) {
+        resolved(run, frame, outcome);
+      });
+  loader_ = std::make_unique<FrameLoader>(
+      [this](const auto& wanted, auto into) { return read_spool(wanted, into); },
+      [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
   WEFT_TRY(relay_, transport::Relay::open(relay_options(config_, state_->agent_id(), process_),
                                           *pool_, *this, events_));
   apply::AgentOptions options;
@@ -174,9 +181,13 @@ void NodeAgent::Body::on_disconnected(Error reason) {
   });
 }
 
-void NodeAgent::Body::on_frame(const RefitId& refit, ProducerIndex, FrameSequence,
+void NodeAgent::Body::on_frame(const RefitId& refit, ProducerIndex, FrameSequence sequence,
                                SharedSlot frame) {
   kill_point("agent.first_frame");
+  if (spoil_frame_point() == sequence.value && !spoiled_) {
+    spoiled_ = true;
+    damage_frame(frame);
+  }
   auto run = find_run(refit);
   if (run == nullptr || !run->enter()) return;
   workers_->push({std::move(run), std::move(frame)});
@@ -198,6 +209,23 @@ void NodeAgent::Body::on_fault(const RefitId& refit, std::string_view member_id,
                                          {"peer", std::string(member_id)},
                                          {"error", error.message()}});
   if (error.code == ErrorCode::kPayloadConflict) post(apply::agent::RefitFailed{refit, error});
+}
+
+void NodeAgent::Body::on_frame_wanted(transport::FrameWanted wanted) {
+  loader_->push(std::move(wanted));
+}
+
+// On the loader's thread. What has been proved here lies in the spool; what has not is not served.
+Result<std::uint32_t> NodeAgent::Body::read_spool(const transport::FrameWanted& wanted,
+                                                  std::span<std::byte> into) const {
+  const auto run = find_run(wanted.refit);
+  if (run == nullptr || !run->enter()) {
+    return failure(ErrorCode::kProtocol, Stage::kRelay,
+                   to_string(wanted.refit) + " is not open here");
+  }
+  auto bytes = run->resolver().spool()->read(wanted.producer, wanted.sequence, into);
+  run->leave();
+  return bytes;
 }
 
 std::shared_ptr<RefitRun> NodeAgent::Body::find_run(const RefitId& refit) const {
@@ -248,6 +276,7 @@ void NodeAgent::Body::act(apply::agent::RetireRefit& action) {
   if (auto run = take_run(action.refit); run != nullptr) {
     run->cancel();
     run->wait_idle();
+    relay_->leave(action.refit);  // an opening that was under way may have entered since
   }
   state_->retain(action.refit);
 }
@@ -256,8 +285,16 @@ void NodeAgent::Body::act(apply::agent::RetireRefit& action) {
 void NodeAgent::Body::act(apply::agent::StartResolve&) {}
 
 void NodeAgent::Body::act(apply::agent::UpdatePlan& action) {
-  events_.report(Severity::kWarning, "plan_update_ignored",
-                 std::vector<EventField>{{"refit", to_string(action.plan.refit)}});
+  const auto run = find_run(action.plan.refit);
+  if (run == nullptr) return;
+  const std::string revision = std::to_string(action.plan.revision);
+  if (!run->renew_plan(std::make_shared<const wire::Plan>(std::move(action.plan)))) return;
+  const Status entered = enter_trees(*run);
+  const std::string outcome = entered ? "entered" : entered.error().message();
+  events_.report(
+      entered ? Severity::kInfo : Severity::kWarning, "plan_changed",
+      std::vector<EventField>{
+          {"refit", to_string(run->refit())}, {"revision", revision}, {"outcome", outcome}});
 }
 
 void NodeAgent::Body::act(apply::agent::CallAfterApply& action) {

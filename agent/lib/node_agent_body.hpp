@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "agent/lib/frame_loader.hpp"
 #include "agent/lib/jobs.hpp"
 #include "agent/lib/mailbox.hpp"
 #include "agent/lib/node_agent.hpp"
@@ -42,6 +43,7 @@ class NodeAgent::Body final : public transport::RelayObserver,
                 SharedSlot frame) override;
   void on_link_lost(const RefitId& refit, std::string_view member_id, const Error& error) override;
   void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) override;
+  void on_frame_wanted(transport::FrameWanted wanted) override;
   // ControlClientObserver, on the client's threads.
   void on_connected() override;
   void on_message(wire::CoordinatorMessage message) override;
@@ -71,11 +73,14 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void act(apply::agent::ApplyJournal& action);
   void act(apply::agent::ForgetRefit& action);
   Result<const codec::Lattice*> find_lattice(const Digest& digest);
-  Status open_refit(RefitRun& run, const wire::Plan& plan);
+  Status open_refit(RefitRun& run);
+  Status enter_trees(RefitRun& run);
   Status prove(RefitRun& run, const wire::Manifest& manifest, TimePoint deadline);
   Status apply_refit(const RefitId& refit, const Content& target, bool check_written,
                      bool& untouched);
-  void resolved(RefitRun& run, const Result<apply::Accepted>& outcome);
+  void resolved(RefitRun& run, const apply::FrameId& frame, const Result<apply::Accepted>& outcome);
+  Result<std::uint32_t> read_spool(const transport::FrameWanted& wanted,
+                                   std::span<std::byte> into) const;
 
   std::shared_ptr<RefitRun> find_run(const RefitId& refit) const;  // any
   std::shared_ptr<RefitRun> take_run(const RefitId& refit);
@@ -96,12 +101,14 @@ class NodeAgent::Body final : public transport::RelayObserver,
   std::unique_ptr<apply::AgentRole> role_;
   std::deque<apply::AgentEvent> next_events_;  // completions of actions that were done at once
   bool stepping_ = false;
+  bool spoiled_ = false;  // the progress thread's: a test's fault has happened
 
   apply::SessionId session_;
   std::uint64_t session_count_ = 0;
 
   std::unique_ptr<transport::SlabPool> pool_;
   std::unique_ptr<FrameWorkers> workers_;
+  std::unique_ptr<FrameLoader> loader_;
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;
   Jobs jobs_;

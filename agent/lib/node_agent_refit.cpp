@@ -59,14 +59,14 @@ Result<const codec::Lattice*> NodeAgent::Body::find_lattice(const Digest& digest
 void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
   state_->make_room();
   auto plan = std::make_shared<const wire::Plan>(std::move(action.plan));
-  auto run = std::make_shared<RefitRun>(plan->refit);
+  auto run = std::make_shared<RefitRun>(plan);
   run->enter();
   runs_.with([&](Runs& runs) { runs[plan->refit] = run; });
   const bool resolve = action.resolve;
   jobs_.start([this, plan, run, resolve] {
     const Status opened =
         resolve
-            ? open_refit(*run, *plan)
+            ? open_refit(*run)
             : Status(failure(ErrorCode::kBusy, Stage::kResolve, "the base is still being applied"));
     run->leave();
     if (opened) {
@@ -77,11 +77,9 @@ void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
   });
 }
 
-Status NodeAgent::Body::open_refit(RefitRun& run, const wire::Plan& plan) {
-  const auto self = find_self(plan, state_->agent_id(), process_);
-  if (!self) {
-    return failure(ErrorCode::kProtocol, Stage::kRelay, "the plan has no place for this process");
-  }
+Status NodeAgent::Body::open_refit(RefitRun& run) {
+  const RefitRun::PlanPointer first = run.plan();
+  const wire::Plan& plan = *first;
   if (plan.schema != state_->schema().digest()) {
     return failure(ErrorCode::kSchemaChanged, Stage::kResolve,
                    "the plan's schema " + to_hex(plan.schema) + " is not that of these files, " +
@@ -99,13 +97,43 @@ Status NodeAgent::Body::open_refit(RefitRun& run, const wire::Plan& plan) {
   base.lattice = &state_->lattice();
   base.checkpoint = &state_->checkpoint();
   base.table = table.get();
-  WEFT_TRY(auto resolver, apply::Resolver::open(base, state_->storage(), false));
+  // What an earlier process of this node has spooled of the refit is not asked for again.
+  WEFT_TRY(auto resolver, apply::Resolver::open(base, state_->storage(), true));
   run.set_resolver(std::move(resolver), std::move(table));
-  return relay_->enter(plan, *self);
+  return enter_trees(run);
+}
+
+// By the newest plan, whatever comes meanwhile.
+Status NodeAgent::Body::enter_trees(RefitRun& run) {
+  while (true) {
+    const RefitRun::PlanPointer plan = run.plan();
+    const auto self = find_self(*plan, state_->agent_id(), process_);
+    if (!self) {
+      return failure(ErrorCode::kProtocol, Stage::kRelay, "the plan has no place for this process");
+    }
+    WEFT_TRY_STATUS(relay_->enter(*plan, *self));
+    for (std::uint32_t p = 0; p < plan->producer_count; ++p) {
+      auto held = run.resolver().spool()->sequences(ProducerIndex{p});
+      std::erase_if(held, [&](FrameSequence sequence) {
+        return !run.resolver().holds(ProducerIndex{p}, sequence);
+      });
+      if (!held.empty()) relay_->mark_held(plan->refit, ProducerIndex{p}, std::move(held));
+    }
+    if (run.entered(plan->revision)) return ok();
+  }
 }
 
 // On a worker thread.
-void NodeAgent::Body::resolved(RefitRun& run, const Result<apply::Accepted>& outcome) {
+void NodeAgent::Body::resolved(RefitRun& run, const apply::FrameId& frame,
+                               const Result<apply::Accepted>& outcome) {
+  const bool corrupt = !outcome && outcome.error().code == ErrorCode::kCorruptPayload;
+  if (corrupt && !run.cancelled() && run.refetch_once(frame)) {
+    events_.report(Severity::kWarning, "frame_fetched_again",
+                   std::vector<EventField>{{"refit", to_string(run.refit())},
+                                           {"error", outcome.error().message()}});
+    relay_->refetch(run.refit(), frame.producer, frame.sequence);
+    return;
+  }
   if (!outcome) {
     if (!run.cancelled()) post(apply::agent::RefitFailed{run.refit(), outcome.error()});
     return;
@@ -123,6 +151,11 @@ void NodeAgent::Body::act(apply::agent::Prove& action) {
     return;
   }
   auto manifest = std::make_shared<const wire::Manifest>(std::move(action.manifest));
+  std::vector<std::uint32_t> frame_counts;
+  for (const wire::ProducerSeal& seal : manifest->producers) {
+    frame_counts.push_back(seal.frame_count);
+  }
+  relay_->set_goal(refit, std::move(frame_counts));
   const TimePoint deadline = action.deadline;
   jobs_.start([this, run, manifest, deadline] {
     if (auto proved = prove(*run, *manifest, deadline); proved) {

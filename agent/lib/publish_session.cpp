@@ -24,19 +24,6 @@ double seconds_between(TimePoint from, TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// A frame as a faulty encoder would send it: wrong payload under a checksum that holds.
-void damage_frame(SharedSlot& slot) {
-  const auto frame = slot.frame();
-  auto* bytes = const_cast<std::byte*>(frame.data());
-  bytes[frame.size() - 1] ^= std::byte{1};
-  wire::FrameHeader header;
-  std::memcpy(&header, bytes, sizeof(header));
-  const Digest checksum = wire::frame_checksum(header, frame.subspan(limits::kFrameHeaderBytes));
-  header.checksum_low = checksum.low;
-  header.checksum_high = checksum.high;
-  std::memcpy(bytes, &header, sizeof(header));
-}
-
 }  // namespace
 
 // From the encoder into the trees.
@@ -57,6 +44,8 @@ class PublishSession::InjectingSink final : public codec::FrameSink {
     }
     if (header.sequence == 1) kill_point("publisher.mid_stream");
     bytes_ += header.frame_bytes();
+    // Kept before it is sent: whoever loses it on its way can ask for it at once.
+    WEFT_TRY_STATUS(attempt_.kept.keep(FrameSequence{header.sequence}, slot.frame()));
     Status injected = ok();
     for (std::uint32_t i = 0; i < kInjectTries && !attempt_.cancelled.load(); ++i) {
       injected = session_.relay_->inject(ProducerIndex{header.producer}, sent, slot);
@@ -81,6 +70,7 @@ PublishSession::~PublishSession() {
   if (attempt_) attempt_->cancelled.store(true);
   if (client_) client_->close();
   jobs_.join_all();
+  if (loader_) loader_->stop();
   if (relay_ && !relay_->close(std::chrono::seconds(2))) {
     events_.report(Severity::kWarning, "relay_closed_late", {});
   }
@@ -100,6 +90,10 @@ Status PublishSession::open() {
   relay.fabric.port = config_.fabric.port;
   relay.times.heartbeat = config_.fabric.heartbeat_interval;
   relay.times.lost = config_.fabric.lost_after;
+  relay.send_reserve = config_.slots.send_reserve;
+  loader_ = std::make_unique<FrameLoader>(
+      [this](const auto& wanted, auto into) { return read_kept(wanted, into); },
+      [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
   WEFT_TRY(relay_, transport::Relay::open(relay, *pool_, *this, events_));
   apply::ProducerOptions options;
   options.endpoint = {config_.producer_id, process_, config_.region, relay_->rails()};
@@ -234,6 +228,20 @@ void PublishSession::on_fault(const RefitId&, std::string_view member_id, const 
       std::vector<EventField>{{"peer", std::string(member_id)}, {"error", error.message()}});
 }
 
+void PublishSession::on_frame_wanted(transport::FrameWanted wanted) {
+  loader_->push(std::move(wanted));
+}
+
+// On the loader's thread.
+Result<std::uint32_t> PublishSession::read_kept(const transport::FrameWanted& wanted,
+                                                std::span<std::byte> into) const {
+  const Serving serving = serving_.with([](const Serving& now) { return now; });
+  if (serving.attempt == nullptr || serving.refit != wanted.refit) {
+    return failure(ErrorCode::kProtocol, Stage::kRelay, to_string(wanted.refit) + " has ended");
+  }
+  return serving.attempt->kept.read(wanted.sequence, into);
+}
+
 void PublishSession::act(apply::producer::Send& action) {
   if (action.session != session_ || session_.value == 0) return;
   if (auto sent = client_->send(action.message); !sent) {
@@ -256,7 +264,13 @@ void PublishSession::act(apply::producer::AppendRecord& action) {
 
 void PublishSession::act(apply::producer::StartEncode& action) {
   refit_ = action.plan.refit;
-  attempt_ = std::make_shared<Attempt>();
+  KeptFramesOptions kept;
+  kept.refit = refit_;
+  kept.producer_count = action.plan.producer_count;
+  kept.memory_bytes = config_.producer.spool_bytes;
+  kept.directory = config_.producer.state_dir;
+  attempt_ = std::make_shared<Attempt>(std::move(kept), events_);
+  serving_.with([&](Serving& serving) { serving = {refit_, attempt_}; });
   auto plan = std::make_shared<const wire::Plan>(std::move(action.plan));
   jobs_.start([this, plan, attempt = attempt_] {
     const TimePoint begun = std::chrono::steady_clock::now();
@@ -292,19 +306,35 @@ Result<wire::ProducerSeal> PublishSession::encode(const wire::Plan& plan, Attemp
   return summary.seal;
 }
 
-void PublishSession::act(apply::producer::UpdatePlan&) {}
+// On the loop's thread, like the leaving: a refit that has ended is not entered again.
+void PublishSession::act(apply::producer::UpdatePlan& action) {
+  if (attempt_ == nullptr || attempt_->cancelled.load() || action.plan.refit != refit_) return;
+  const Status entered = relay_->enter(action.plan, NodeIndex{0});
+  const std::string outcome = entered ? "entered" : entered.error().message();
+  events_.report(entered ? Severity::kInfo : Severity::kWarning, "plan_changed",
+                 std::vector<EventField>{{"refit", to_string(refit_)},
+                                         {"revision", std::to_string(action.plan.revision)},
+                                         {"outcome", outcome}});
+}
+
+void PublishSession::stop_serving() {
+  serving_.with([](Serving& serving) { serving = {}; });
+}
 
 // The next publish names another base directory: nothing moves here.
 void PublishSession::act(apply::producer::MoveBaseline& action) {
+  stop_serving();
   relay_->leave(action.refit);
+  attempt_.reset();
   next_events_.push_back(apply::producer::BaselineMoved{action.refit});
 }
 
 void PublishSession::act(apply::producer::DropPending& action) {
   const RefitId refit = action.refit;
+  stop_serving();
   if (attempt_) attempt_->cancelled.store(true);
   relay_->leave(refit);
-  jobs_.start([this, refit, attempt = attempt_] {
+  jobs_.start([this, refit, attempt = std::exchange(attempt_, nullptr)] {
     // The encoder sees the flag at its next frame, or its slots come back with the links.
     bool finished = attempt == nullptr;
     while (!finished) {

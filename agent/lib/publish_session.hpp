@@ -9,7 +9,9 @@
 #include <memory>
 #include <optional>
 
+#include "agent/lib/frame_loader.hpp"
 #include "agent/lib/jobs.hpp"
+#include "agent/lib/kept_frames.hpp"
 #include "agent/lib/mailbox.hpp"
 #include "agent/lib/publisher.hpp"
 #include "apply/commit/producer_role.hpp"
@@ -50,14 +52,17 @@ class PublishSession final : public transport::RelayObserver,
   class InjectingSink;
   // One run of the encoder. Threads: any.
   struct Attempt {
+    Attempt(KeptFramesOptions options, EventSink& events) : kept(std::move(options), events) {}
     std::atomic<bool> cancelled{false};
     Guarded<bool> finished{false};
+    KeptFrames kept;
   };
 
   void on_frame(const RefitId& refit, ProducerIndex producer, FrameSequence sequence,
                 SharedSlot frame) override;
   void on_link_lost(const RefitId& refit, std::string_view member_id, const Error& error) override;
   void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) override;
+  void on_frame_wanted(transport::FrameWanted wanted) override;
   void on_connected() override;
   void on_message(wire::CoordinatorMessage message) override;
   void on_disconnected(Error reason) override;
@@ -67,6 +72,7 @@ class PublishSession final : public transport::RelayObserver,
   void post(apply::ProducerEvent event);
   void step(const apply::ProducerEvent& event);
   void check_stop();
+  void stop_serving();
   Result<PublishReport> report() const;
 
   void act(apply::producer::Send& action);
@@ -82,6 +88,8 @@ class PublishSession final : public transport::RelayObserver,
   void act(apply::producer::Note& action);
   void act(apply::producer::Stop& action);
   Result<wire::ProducerSeal> encode(const wire::Plan& plan, Attempt& attempt);
+  Result<std::uint32_t> read_kept(const transport::FrameWanted& wanted,
+                                  std::span<std::byte> into) const;
 
   const PublisherConfig& config_;
   const PublishRequest& request_;
@@ -92,6 +100,12 @@ class PublishSession final : public transport::RelayObserver,
   std::optional<apply::producer::PublishDone> done_;
   bool cancelled_ = false;
   std::shared_ptr<Attempt> attempt_;
+  // The attempt whose frames may be asked for. Threads: any.
+  struct Serving {
+    RefitId refit;
+    std::shared_ptr<Attempt> attempt;
+  };
+  Guarded<Serving> serving_;
 
   RefitId refit_;
   wire::ProducerSeal seal_;
@@ -107,6 +121,7 @@ class PublishSession final : public transport::RelayObserver,
   std::uint64_t session_count_ = 0;
 
   std::unique_ptr<transport::SlabPool> pool_;
+  std::unique_ptr<FrameLoader> loader_;
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;
   Jobs jobs_;

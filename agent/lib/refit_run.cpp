@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/lib/refit_run.hpp"
 
+#include <cstring>
 #include <utility>
 
 namespace weft::agent {
@@ -9,6 +10,29 @@ namespace {
 constexpr Duration kWakeUp = std::chrono::milliseconds(100);
 
 }  // namespace
+
+bool RefitRun::renew_plan(PlanPointer plan) {
+  return plan_.with([&](PlanState& state) {
+    if (plan->revision > state.plan->revision) state.plan = std::move(plan);
+    return state.entered;
+  });
+}
+
+RefitRun::PlanPointer RefitRun::plan() const {
+  return plan_.with([](const PlanState& state) { return state.plan; });
+}
+
+bool RefitRun::entered(std::uint32_t revision) {
+  return plan_.with([&](PlanState& state) {
+    state.entered = state.plan->revision <= revision;
+    return state.entered;
+  });
+}
+
+bool RefitRun::refetch_once(const apply::FrameId& frame) {
+  return refetched_.with(
+      [&](std::set<apply::FrameId>& refetched) { return refetched.insert(frame).second; });
+}
 
 bool RefitRun::enter() {
   return activity_.with([](Activity& activity) {
@@ -99,7 +123,10 @@ void FrameWorkers::run_worker() {
     if (closed) return;
     if (work.run == nullptr) continue;
     if (!work.run->cancelled()) {
-      done_(*work.run, work.run->resolver().accept(work.frame.frame(), scratch));
+      wire::FrameHeader header;
+      std::memcpy(&header, work.frame.frame().data(), sizeof(header));
+      done_(*work.run, {ProducerIndex{header.producer}, FrameSequence{header.sequence}},
+            work.run->resolver().accept(work.frame.frame(), scratch));
     }
     work.frame.drop();
     work.run->leave();

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,9 +27,18 @@ namespace weft::agent {
 // Threads: any; the resolver is set once, before the refit's trees are entered.
 class RefitRun {
  public:
-  explicit RefitRun(RefitId refit) : refit_(refit) {}
+  using PlanPointer = std::shared_ptr<const wire::Plan>;
+
+  explicit RefitRun(PlanPointer plan) : refit_(plan->refit), plan_(PlanState{std::move(plan)}) {}
 
   const RefitId& refit() const { return refit_; }
+  // The newest one. True: the trees have been entered already, and must be entered anew.
+  bool renew_plan(PlanPointer plan);
+  PlanPointer plan() const;
+  // The trees were entered by this plan. False: a newer one has come meanwhile.
+  bool entered(std::uint32_t revision);
+  // True the first time: a frame that does not decode is fetched once more.
+  bool refetch_once(const apply::FrameId& frame);
   void set_resolver(std::unique_ptr<apply::Resolver> resolver, TablePointer base_table) {
     base_table_ = std::move(base_table);
     resolver_ = std::move(resolver);
@@ -55,7 +65,14 @@ class RefitRun {
     bool cancelled = false;
   };
 
+  struct PlanState {
+    PlanPointer plan;
+    bool entered = false;
+  };
+
   const RefitId refit_;
+  mutable Guarded<PlanState> plan_;
+  Guarded<std::set<apply::FrameId>> refetched_;
   TablePointer base_table_;  // outlives the resolver, which reads it
   std::unique_ptr<apply::Resolver> resolver_;
   mutable Guarded<Activity> activity_;
@@ -70,7 +87,8 @@ class FrameWorkers {
     std::shared_ptr<RefitRun> run;
     SharedSlot frame;
   };
-  using Done = std::function<void(RefitRun& run, const Result<apply::Accepted>& outcome)>;
+  using Done = std::function<void(RefitRun& run, const apply::FrameId& frame,
+                                  const Result<apply::Accepted>& outcome)>;
 
   FrameWorkers(std::uint32_t thread_count, Done done);
   ~FrameWorkers();

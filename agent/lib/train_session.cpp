@@ -41,6 +41,14 @@ Status TrainSession::start() {
   relay.fabric.port = config_.fabric.port;
   relay.times.heartbeat = config_.fabric.heartbeat_interval;
   relay.times.lost = config_.fabric.lost_after;
+  relay.send_reserve = config_.slots.send_reserve;
+  loader_ = std::make_unique<FrameLoader>(
+      [this](const transport::FrameWanted& wanted,
+             std::span<std::byte> into) -> Result<std::uint32_t> {
+        if (const auto frames = kept(wanted.refit)) return frames->read(wanted.sequence, into);
+        return failure(ErrorCode::kProtocol, Stage::kRelay, "the refit has ended");
+      },
+      [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
   WEFT_TRY(relay_, transport::Relay::open(relay, *pool_, *this, events_));
   apply::ProducerOptions options;
   options.endpoint = {config_.producer_id, process_, config_.region, relay_->rails()};
@@ -61,6 +69,7 @@ TrainSession::~TrainSession() {
   if (thread_.joinable()) thread_.join();
   if (client_) client_->close();
   jobs_.join_all();
+  if (loader_) loader_->stop();
   if (relay_ && !relay_->close(std::chrono::seconds(2))) {
     events_.report(Severity::kWarning, "relay_closed_late", {});
   }
@@ -141,6 +150,10 @@ Status TrainSession::inject(const wire::FrameHeader& header, const SharedSlot& s
     return progress_.with([](const Progress& progress) { return progress.ended; });
   };
   if (header.sequence == 1) kill_point("publisher.mid_stream");
+  // Kept before it is sent: whoever loses it on its way can ask for it at once.
+  if (const auto frames = kept(refit_)) {
+    WEFT_TRY_STATUS(frames->keep(FrameSequence{header.sequence}, slot.frame()));
+  }
   Status injected = failure(ErrorCode::kBusy, Stage::kEncode, "the refit has ended");
   for (std::uint32_t i = 0; i < kInjectTries && !ended(); ++i) {
     injected = relay_->inject(ProducerIndex{header.producer}, header, slot);
@@ -234,6 +247,10 @@ void TrainSession::on_link_lost(const RefitId& refit, std::string_view member_id
   post(apply::producer::LinkLost{refit, std::string(member_id)});
 }
 
+void TrainSession::on_frame_wanted(transport::FrameWanted wanted) {
+  loader_->push(std::move(wanted));
+}
+
 void TrainSession::on_fault(const RefitId&, std::string_view member_id, const Error& error) {
   events_.report(
       Severity::kWarning, "frame_refused",
@@ -264,10 +281,40 @@ void TrainSession::act(apply::producer::AppendRecord& action) {
 }
 
 void TrainSession::act(apply::producer::StartEncode& action) {
-  progress_.update([&](Progress& progress) { progress.plan = std::move(action.plan); });
+  KeptFramesOptions options;
+  options.refit = action.plan.refit;
+  options.producer = input_.producer;
+  options.producer_count = input_.producer_count;
+  options.memory_bytes = config_.producer.spool_bytes;
+  options.directory = config_.producer.state_dir;
+  progress_.update([&](Progress& progress) {
+    progress.kept = std::make_shared<KeptFrames>(std::move(options), events_);
+    progress.plan = std::move(action.plan);
+  });
 }
 
-void TrainSession::act(apply::producer::UpdatePlan&) {}
+// On the loop's thread, like the leaving: a refit that has ended is not entered again.
+void TrainSession::act(apply::producer::UpdatePlan& action) {
+  if (kept(action.plan.refit) == nullptr) return;
+  const Status entered = relay_->enter(action.plan, NodeIndex{input_.producer.value});
+  const std::string outcome = entered ? "entered" : entered.error().message();
+  events_.report(entered ? Severity::kInfo : Severity::kWarning, "plan_changed",
+                 std::vector<EventField>{{"refit", to_string(action.plan.refit)},
+                                         {"revision", std::to_string(action.plan.revision)},
+                                         {"outcome", outcome}});
+}
+
+std::shared_ptr<KeptFrames> TrainSession::kept(const RefitId& refit) const {
+  return progress_.with([&](const Progress& progress) {
+    return progress.kept && progress.kept->refit() == refit ? progress.kept
+                                                            : std::shared_ptr<KeptFrames>();
+  });
+}
+
+// The frames go when the last one who reads them is done.
+void TrainSession::release_kept() {
+  auto frames = progress_.with([](Progress& progress) { return std::move(progress.kept); });
+}
 
 void TrainSession::wait_idle() {
   for (bool idle = false; !idle;) {
@@ -279,6 +326,7 @@ void TrainSession::wait_idle() {
 
 void TrainSession::act(apply::producer::MoveBaseline& action) {
   const RefitId refit = action.refit;
+  release_kept();
   relay_->leave(refit);
   const Content content = action.content;
   jobs_.start([this, refit, content] {
@@ -292,6 +340,7 @@ void TrainSession::act(apply::producer::MoveBaseline& action) {
 void TrainSession::act(apply::producer::DropPending& action) {
   const RefitId refit = action.refit;
   progress_.update([](Progress& progress) { progress.ended = true; });
+  release_kept();
   relay_->leave(refit);
   jobs_.start([this, refit] {
     wait_idle();

@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "agent/lib/config.hpp"
+#include "agent/lib/frame_loader.hpp"
 #include "agent/lib/jobs.hpp"
+#include "agent/lib/kept_frames.hpp"
 #include "agent/lib/mailbox.hpp"
 #include "apply/commit/producer_role.hpp"
 #include "transport/buffer/slab_pool.hpp"
@@ -69,6 +71,7 @@ class TrainSession final : public transport::RelayObserver,
       : config_(config), input_(input), events_(events), content_(input.content) {}
   struct Progress {
     std::optional<wire::Plan> plan;
+    std::shared_ptr<KeptFrames> kept;  // every frame of the open refit, until its decision
     std::optional<apply::producer::PublishDone> done;
     bool encoding = false;  // the trainer's thread is at work
     bool ended = false;     // no further frame may go out
@@ -78,6 +81,7 @@ class TrainSession final : public transport::RelayObserver,
                 SharedSlot frame) override;
   void on_link_lost(const RefitId& refit, std::string_view member_id, const Error& error) override;
   void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) override;
+  void on_frame_wanted(transport::FrameWanted wanted) override;
   void on_connected() override;
   void on_message(wire::CoordinatorMessage message) override;
   void on_disconnected(Error reason) override;
@@ -101,6 +105,8 @@ class TrainSession final : public transport::RelayObserver,
   void act(apply::producer::Note& action);
   void act(apply::producer::Stop& action);
   void wait_idle();
+  std::shared_ptr<KeptFrames> kept(const RefitId& refit) const;  // any
+  void release_kept();
 
   const PublisherConfig config_;
   const TrainInput input_;
@@ -120,6 +126,7 @@ class TrainSession final : public transport::RelayObserver,
   std::uint64_t session_count_ = 0;
 
   std::unique_ptr<transport::SlabPool> pool_;
+  std::unique_ptr<FrameLoader> loader_;
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;
   Jobs jobs_;

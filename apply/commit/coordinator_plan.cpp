@@ -217,6 +217,7 @@ Status CoordinatorRole::make_plan(const std::set<std::string>& leaves) {
   request.producer_count = open_->producer_count;
   request.model_bytes = first.model_bytes;
   wire::Plan& plan = open_->plan;
+  if (!plan.nodes.empty()) request.previous = &plan;
   const std::uint32_t revision = plan.nodes.empty() ? 0 : plan.revision + 1;
   std::vector<std::uint64_t> requests;
   for (const auto& [index, slot] : open_->slots) {

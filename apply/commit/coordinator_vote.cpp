@@ -259,9 +259,12 @@ void CoordinatorRole::evict(const std::string& member_id, const std::string& why
 // seal.
 void CoordinatorRole::rejoin(Member& member) {
   Planned& planned = open_->planned.at(member.id);
+  const wire::Hello& hello = member.hello;
+  // Given up and back as the same process: it is at it still.
+  const bool at_it = hello.state == wire::MemberState::kStreaming && hello.begun == open_->refit;
   const bool able = options_.replan && open_->phase == Phase::kStreaming && !planned.vote &&
-                    member.hello.state == wire::MemberState::kClean &&
-                    member.hello.content == open_->base && !member.hello.prepared;
+                    (at_it || hello.state == wire::MemberState::kClean) &&
+                    hello.content == open_->base && !hello.prepared;
   if (!able) return;
   planned = Planned{};
   planned.process = member.hello.endpoint.process;

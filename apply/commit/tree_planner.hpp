@@ -19,6 +19,8 @@ struct TreeRequest {
   std::vector<wire::Endpoint> nodes;  // producers first, then agents in order of their ids
   std::vector<bool> leaf_only;        // place = node: has no children in any tree
   std::uint64_t model_bytes = 0;
+  // Trees of this refit that are in use: what can stay as it is stays. None: the first ones.
+  const wire::Plan* previous = nullptr;
 };
 
 // One tree per producer, each over all nodes (other producers' nodes without parent and children).

@@ -166,8 +166,10 @@ TEST(CoordinatorVote, ALeafThatIsLostIsEvictedAndTheSurvivorsCommit) {
   EXPECT_EQ(rig.sent_to<wire::RefitOutcome>("publisher")->lost, 1U);
 }
 
-TEST(CoordinatorVote, ARelayThatIsLostMidStreamAborts) {
-  CoordinatorRig rig;
+TEST(CoordinatorVote, WithoutReparentingARelayThatIsLostMidStreamAborts) {
+  CoordinatorOptions options;
+  options.replan = false;
+  CoordinatorRig rig(options);
   rig.start_refit(3);
   rig.step(coordinator::SessionClosed{rig.sessions.at("agent-0")});
   rig.sessions.erase("agent-0");
@@ -178,10 +180,8 @@ TEST(CoordinatorVote, ARelayThatIsLostMidStreamAborts) {
   EXPECT_NE(rig.decision()->cause->detail.find("agent-0"), std::string::npos);
 }
 
-TEST(CoordinatorVote, WithReparentingALostRelayGivesNewTreesForTheSameRefit) {
-  CoordinatorOptions options;
-  options.replan = true;
-  CoordinatorRig rig(options);
+TEST(CoordinatorVote, ALostRelayGivesNewTreesForTheSameRefit) {
+  CoordinatorRig rig;
   rig.start_refit(3);
   for (const char* id : {"agent-0", "agent-1", "agent-2"}) {
     rig.say(id, wire::Progress{rig.plan.refit, 0, 0, {}});
@@ -196,6 +196,29 @@ TEST(CoordinatorVote, WithReparentingALostRelayGivesNewTreesForTheSameRefit) {
   rig.join(rig.hello("agent-0", content(5), MemberState::kClean, 2));
   ASSERT_TRUE(rig.sent_to<wire::Plan>("agent-0"));
   EXPECT_EQ(rig.sent_to<wire::Plan>("agent-0")->revision, 2U);
+}
+
+// Given up, but at it still: a process that was stopped and goes on.
+TEST(CoordinatorVote, AMemberThatComesBackAsTheSameProcessIsALeafAgain) {
+  CoordinatorRig rig;
+  rig.start_refit(3);
+  for (const char* id : {"agent-0", "agent-1", "agent-2"}) {
+    rig.say(id, wire::Progress{rig.plan.refit, 0, 0, {}});
+  }
+  rig.step(coordinator::SessionClosed{rig.sessions.at("agent-0")});
+  rig.say("agent-1", wire::Progress{rig.plan.refit, 1, 100, "agent-0"});
+  ASSERT_EQ(rig.sent<wire::Plan>()->nodes.size(), 3U);
+  wire::Hello hello = rig.hello("agent-0", content(5), MemberState::kStreaming);
+  hello.begun = rig.plan.refit;
+  rig.join(hello);
+  ASSERT_TRUE(rig.sent_to<wire::Plan>("agent-0"));
+  EXPECT_EQ(rig.sent_to<wire::Plan>("agent-0")->nodes.size(), 4U);
+  rig.seal();
+  for (const char* id : {"agent-0", "agent-1", "agent-2"}) rig.vote_yes(id);
+  ASSERT_TRUE(rig.decision());
+  EXPECT_EQ(rig.decision()->verdict, Verdict::kCommit);
+  rig.sync();
+  EXPECT_EQ(rig.sent_to<wire::RefitOutcome>("publisher")->lost, 0U);
 }
 
 TEST(CoordinatorVote, ADurableYesCountsThoughItsSenderIsLostLater) {

@@ -25,7 +25,7 @@ void World::choose_setting() {
   setting.agent_count = static_cast<std::uint32_t>(random.between(1, 7));
   setting.producer_count = random.chance(0.3) ? 2 : 1;
   setting.quorum = random.chance(0.5) ? 1.0 : 0.6;
-  setting.replan = random.chance(0.5);
+  setting.replan = random.chance(0.8);
   setting.leaves = random.chance(0.5);
   setting.hooks = random.chance(0.3);
   setting.ordered = random.chance(0.6);

@@ -308,6 +308,7 @@ Posted FakeFabric::do_read(const RemoteOperation& read) {
            return self->finish(operation, FabricEventKind::kFailed, kIoError);
          }
          std::memcpy(read.bytes.data(), held.data(), held.size());
+         if (network.read_filter_) network.read_filter_(read.bytes);
          self->finish(operation, FabricEventKind::kCompleted, 0);
        }});
   return Posted::kPosted;

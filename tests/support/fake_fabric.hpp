@@ -61,6 +61,10 @@ class FakeNetwork {
   void hold_writes(Fabric& to, bool held);        // its writes stay under way, at the network
   // Called with the bytes of each write before they arrive.
   void on_write(std::function<void(std::span<std::byte>)> filter) { filter_ = std::move(filter); }
+  // Called with the bytes of each read before they arrive.
+  void on_read(std::function<void(std::span<std::byte>)> filter) {
+    read_filter_ = std::move(filter);
+  }
   void report_trouble(Fabric& rail);  // an error entry without a context
 
   bool overrun() const { return overrun_; }
@@ -93,6 +97,7 @@ class FakeNetwork {
   std::set<std::uint64_t> held_;
   std::set<std::uint64_t> dead_;
   std::function<void(std::span<std::byte>)> filter_;
+  std::function<void(std::span<std::byte>)> read_filter_;
   std::uint64_t next_rail_ = 1;
   std::uint64_t next_key_ = 0;  // 0 is a valid key
   std::uint64_t writes_posted_ = 0;

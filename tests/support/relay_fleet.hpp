@@ -15,6 +15,7 @@
 #include "support/fake_fabric.hpp"
 #include "support/test_frame.hpp"
 #include "transport/relay/relay_core.hpp"
+#include "transport/tree/reattach.hpp"
 #include "transport/tree/relay_plan.hpp"
 
 namespace weft::transport {
@@ -39,6 +40,7 @@ class FleetObserver final : public RelayObserver {
     EXPECT_EQ(wire::frame_checksum(header, bytes.subspan(sizeof(header))), header.checksum());
     ++frames[{producer.value, sequence.value}];
     addresses.push_back(bytes.data());
+    if (keep) kept[{producer.value, sequence.value}].assign(bytes.begin(), bytes.end());
     if (hold || hold_producer == static_cast<int>(producer.value)) held.push_back(std::move(frame));
   }
   void on_link_lost(const RefitId&, std::string_view member_id, const Error& error) override {
@@ -48,7 +50,27 @@ class FleetObserver final : public RelayObserver {
     faults.push_back({std::string(member_id), error});
   }
 
+  void on_frame_wanted(FrameWanted asked) override {
+    ++wanted_count;
+    wanted.push_back(std::move(asked));
+  }
+  // Answers what is wanted from what is kept; the rest is dropped.
+  void serve(RelayCore& core) {
+    for (FrameWanted& asked : std::exchange(wanted, {})) {
+      const auto found = kept.find({asked.producer.value, asked.sequence.value});
+      if (found == kept.end() || found->second.empty()) continue;
+      std::memcpy(asked.room.frame_room().data(), found->second.data(), found->second.size());
+      core.provide(std::move(asked.room).share(static_cast<std::uint32_t>(found->second.size())));
+    }
+  }
+
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> frames;
+  // What stands for a spool.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::byte>> kept;
+  std::vector<FrameWanted> wanted;
+  std::uint32_t wanted_count = 0;
+  bool keep = true;
+  bool serves = true;
   std::vector<const std::byte*> addresses;
   std::vector<Lost> lost;
   std::vector<Lost> faults;
@@ -94,13 +116,7 @@ class RelayFleet {
     plan.base.lattice = Digest{{3, 4}};
     plan.shape = options_.shape;
     plan.producer_count = options_.producers;
-    for (const Node& node : nodes_) {
-      wire::Endpoint endpoint;
-      endpoint.member_id = node.name;
-      endpoint.process = node.core->process();
-      endpoint.rails = {{"fake", node.fabric->facts().protocol, node.fabric->local_address()}};
-      plan.nodes.push_back(endpoint);
-    }
+    for (const Node& node : nodes_) plan.nodes.push_back(endpoint_of(node));
     for (std::uint32_t p = 0; p < options_.producers; ++p) {
       auto tree =
           plan_tree({options_.shape, ProducerIndex{p}, options_.producers, options_.agents});
@@ -121,7 +137,9 @@ class RelayFleet {
   // One turn of every living node, some network steps, and time.
   void turn(Duration advance = std::chrono::microseconds(100)) {
     for (Node& node : nodes_) {
-      if (!node.dead) node.core->turn();
+      if (node.dead) continue;
+      if (node.observer->serves) node.observer->serve(*node.core);
+      node.core->turn();
     }
     for (int i = 0; i < 16 && network_.step(); ++i) {
     }
@@ -148,7 +166,10 @@ class RelayFleet {
   bool inject(std::uint32_t producer) {
     auto lease = nodes_[producer].pool->try_acquire();
     if (!lease) return false;
-    SharedSlot frame = make_frame(std::move(*lease), plan_, producer, next_[producer]++);
+    const std::uint32_t sequence = next_[producer]++;
+    SharedSlot frame = make_frame(std::move(*lease), plan_, producer, sequence);
+    const auto bytes = frame.frame();
+    nodes_[producer].observer->kept[{producer, sequence}].assign(bytes.begin(), bytes.end());
     nodes_[producer].core->inject({plan_.refit, ProducerIndex{producer}, std::move(frame)});
     return true;
   }
@@ -198,17 +219,46 @@ class RelayFleet {
     }));
     for (Node& node : nodes_) {
       if (node.dead) continue;
-      EXPECT_EQ(node.pool->free_count() + node.core->quarantined() + under_way(node),
+      EXPECT_EQ(node.pool->free_count() + node.core->quarantined() + node.core->reserved() +
+                    under_way(node),
                 options_.slots)
           << node.name;
     }
   }
   static std::uint32_t under_way(const Node& node) {
     const RelayCounters& counters = node.core->counters();
-    return static_cast<std::uint32_t>(counters.frames_posted - counters.frames_completed);
+    return static_cast<std::uint32_t>(counters.frames_posted - counters.frames_completed +
+                                      counters.reads_posted - counters.reads_completed);
   }
 
   void restart_sequences() { next_.clear(); }
+  std::uint32_t injected(std::uint32_t producer) { return next_[producer]; }
+
+  // New trees without the dead, entered by everybody who lives.
+  void replan() {
+    wire::Plan next = plan_;
+    ++next.revision;
+    next.nodes.clear();
+    std::vector<std::uint32_t> members;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].dead) continue;
+      members.push_back(i);
+      next.nodes.push_back(endpoint_of(nodes_[i]));
+    }
+    auto trees = reattach({plan_, next.nodes, std::vector<bool>(next.nodes.size(), false)});
+    ASSERT_TRUE(trees) << trees.error().message();
+    next.trees = *std::move(trees);
+    plan_ = next;
+    for (std::uint32_t place = 0; place < members.size(); ++place) {
+      const Status entered = nodes_[members[place]].core->enter(plan_, NodeIndex{place});
+      EXPECT_TRUE(entered) << (entered ? "" : entered.error().message());
+    }
+  }
+  // An agent that starts later; it is in the next plan.
+  std::uint32_t add_late_agent() {
+    add_node(static_cast<std::uint32_t>(nodes_.size()));
+    return static_cast<std::uint32_t>(nodes_.size()) - 1;
+  }
 
   void kill(std::uint32_t node, bool errors_reported = true) {
     network_.kill(*nodes_[node].fabric, errors_reported);
@@ -224,6 +274,14 @@ class RelayFleet {
   std::size_t size() const { return nodes_.size(); }
 
  private:
+  static wire::Endpoint endpoint_of(const Node& node) {
+    wire::Endpoint endpoint;
+    endpoint.member_id = node.name;
+    endpoint.process = node.core->process();
+    endpoint.rails = {{"fake", node.fabric->facts().protocol, node.fabric->local_address()}};
+    return endpoint;
+  }
+
   void add_node(std::uint32_t index) {
     Node node;
     const bool producer = index < options_.producers;

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from fleet import DATA, Fleet, same_bytes
+from fleet import DATA, Fleet, same_bytes, wait_until
 
 GRADIENT = DATA / "policy-gradient-lr3e-6"
 STEPS = [GRADIENT / f"step-{n}" for n in (10, 11, 12)]
@@ -290,23 +290,68 @@ class Failures(SystemTest):
             self.assertTrue(same_bytes(fleet.weights(index), STEPS[0]))
         self.finish(range(3))
 
-    def test_interior_relay_killed_in_mid_stream_aborts_and_the_next_publish_commits(self):
-        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=3, shape="chain")
+    def relay_killed(self, shape, agent_count, relay, *more):
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=agent_count,
+                                   shape=shape)
         fleet.start_coordinator()
-        for index in range(3):
+        for index in range(agent_count):
             fleet.start_agent(index, environment={"WEFT_TEST_KILL_AT": "agent.first_frame"}
-                              if index == 0 else None)
-        fleet.wait_joined(range(3))
-        result = fleet.publish(STEPS[0], STEPS[1], 2)
-        self.assertEqual(fleet.wait_exit("node-0"), -signal.SIGKILL)
-        if result.returncode != 0:
-            for index in range(3):
-                self.assertTrue(same_bytes(fleet.weights(index), STEPS[0]))
-            self.finish([1, 2])
-        else:  # the publisher's own retry, planned without the lost relay
-            fleet.wait_clean([1, 2], 2)
-            fleet.assert_bytes([1, 2], STEPS[1])
-        self.assertTrue(same_bytes(fleet.weights(0), STEPS[0]))
+                              if index == relay else None)
+        fleet.wait_joined(range(agent_count))
+        answer = self.publish(STEPS[0], STEPS[1], 2, *more)
+        self.assertEqual(fleet.wait_exit(fleet.name(relay)), -signal.SIGKILL)
+        self.assertEqual(answer["attempts"], 1, answer)
+        survivors = [i for i in range(agent_count) if i != relay]
+        fleet.wait_clean(survivors, 2)
+        fleet.assert_bytes(survivors, STEPS[1])
+        self.assertTrue(same_bytes(fleet.weights(relay), STEPS[0]))
+        return survivors
+
+    def test_interior_relay_killed_in_mid_stream_commits_on_all_survivors(self):
+        survivors = self.relay_killed("chain", 4, 0)
+        self.publish(STEPS[1], STEPS[2], 3)
+        self.fleet.wait_clean(survivors, 3)
+        self.fleet.assert_bytes(survivors, STEPS[2])
+
+    def test_interior_relay_killed_under_a_whole_checkpoint_commits_on_all_survivors(self):
+        self.relay_killed("kary(2)", 7, 1, "--full")
+
+    def test_relay_killed_and_restarted_takes_part_again_or_is_told(self):
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=4, shape="chain")
+        fleet.start_coordinator()
+        for index in range(4):
+            fleet.start_agent(index, environment={"WEFT_TEST_KILL_AT": "agent.first_frame"}
+                              if index == 1 else None)
+        fleet.wait_joined(range(4))
+        publisher = fleet.start_publish(STEPS[0], STEPS[1], 2, "--full")
+        self.assertEqual(fleet.wait_exit("node-1"), -signal.SIGKILL)
+        fleet.start_agent(1)
+        publisher.wait(timeout=90)
+        self.assertEqual(publisher.returncode, 0, fleet.log_text("publisher"))
+        fleet.wait_clean([0, 2, 3], 2)
+        fleet.assert_bytes([0, 2, 3], STEPS[1])
+        # Back before the seal it has the new version, else it waits to be brought up to it.
+        member = wait_until("node-1 has settled", lambda: self.settled(1))
+        self.assertTrue(same_bytes(fleet.weights(1), STEPS[1 if member["state"] == "clean" else 0]))
+
+    def settled(self, index):
+        member = self.fleet.members().get(self.fleet.name(index), {})
+        at_target = member.get("state") == "clean" and member["version"] == 2
+        return member if at_target or member.get("state") == "lagging" else None
+
+    def test_frame_spoiled_by_a_relay_is_fetched_from_somebody_else(self):
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=4, shape="chain")
+        fleet.start_coordinator()
+        for index in range(4):
+            fleet.start_agent(index, environment={"WEFT_TEST_SPOIL_FRAME": "0"}
+                              if index == 1 else None)
+        fleet.wait_joined(range(4))
+        answer = self.publish(STEPS[0], STEPS[1], 2)
+        self.assertEqual(answer["attempts"], 1, answer)
+        fleet.wait_clean(range(4), 2)
+        fleet.assert_bytes(range(4), STEPS[1])
+        for index in (1, 2, 3):
+            self.assertIn("frame_fetched_again", fleet.log_text(fleet.name(index)))
 
     def test_leaf_killed_in_mid_stream_commits_on_the_survivors(self):
         self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=3, shape="star")

@@ -86,6 +86,9 @@ struct ControlMessage {
   ProcessId target;
   std::uint64_t link = 0;    // random, drawn by the child
   std::uint32_t number = 0;  // per link and direction; lower ones are stale
+  // kWritten, kClosed: grows when frames were passed over this link without being written; the
+  // child asks for them.
+  std::uint32_t skipped = 0;
   std::uint32_t slot_count = 0;
   std::array<SlotWord, kSlotsPerLinkMax> slots{};
   LinkOffer offer;  // of kHello and kClose

@@ -126,6 +126,7 @@ std::size_t DownstreamLink::drop_all() {
 
 void DownstreamLink::fill_table(ControlMessage& message) const {
   message.slot_count = slot_count_;
+  message.skipped = skipped;
   for (std::uint32_t i = 0; i < slot_count_; ++i) {
     message.slots[i] = {cells_[i].generation, static_cast<std::uint8_t>(cells_[i].state), false};
   }

@@ -66,11 +66,13 @@ class DownstreamLink {
 
   LinkPhase phase = LinkPhase::kConnecting;
   bool closed_sent = false;
-  bool child_done = false;  // CLOSE has been heard
-  bool table_owed = false;  // a failed write or a hello: the child should hear at once
+  bool child_done = false;   // CLOSE has been heard
+  bool not_planned = false;  // a new plan has another parent for this child
+  bool table_owed = false;   // a failed write or a hello: the child should hear at once
   std::uint32_t number_out = 0;
   std::uint32_t number_in = 0;
   std::uint32_t operations = 0;  // writes that are not locally over
+  std::uint32_t skipped = 0;     // times that frames passed this link by: the child asks for them
   TimePoint deadline;            // of connecting or closing
   TimePoint last_heard;          // of this link
   TimePoint next_message;

@@ -83,7 +83,8 @@ class Relay::Body {
         process_(core_->process()),
         facts_(core_->fabric().facts()),
         address_(std::move(address)),
-        injected_(pool.slot_count()) {}
+        injected_(pool.slot_count()),
+        provided_(pool.slot_count()) {}
 
   Status start() {
     try {
@@ -125,6 +126,27 @@ class Relay::Body {
       return failure(ErrorCode::kBusy, Stage::kRelay, "more frames injected than there are slots");
     }
     return ok();
+  }
+
+  void provide(SharedSlot frame) {
+    if (!frame || frame.owner() != &pool_) return;
+    // As many as there are reserve slots, so that it is never full.
+    static_cast<void>(provided_.try_push(frame));
+  }
+
+  void mark_held(const RefitId& refit, ProducerIndex producer,
+                 std::vector<FrameSequence> sequences) {
+    call([this, refit, producer, sequences = std::move(sequences)] {
+      core_->mark_held(refit, producer, sequences);
+    });
+  }
+
+  void set_goal(const RefitId& refit, std::vector<std::uint32_t> frame_counts) {
+    call([this, refit, counts = std::move(frame_counts)] { core_->set_goal(refit, counts); });
+  }
+
+  void refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence) {
+    call([this, refit, producer, sequence] { core_->refetch(refit, producer, sequence); });
   }
 
   Status wait_drained(const RefitId& refit, Duration timeout) {
@@ -197,6 +219,7 @@ class Relay::Body {
     while (!finished()) {
       bool busy = take_calls();
       busy |= take_injected();
+      busy |= take_provided();
       busy |= core_->turn();
       answer_drains();
       const auto now = std::chrono::steady_clock::now();
@@ -207,6 +230,8 @@ class Relay::Body {
     take_calls();
     core_->close();
     while (injected_.try_pop()) {
+    }
+    while (provided_.try_pop()) {
     }
     for (const Drain& drain : drains_) drain.answer->give(true);
   }
@@ -241,6 +266,15 @@ class Relay::Body {
       ++taken;
     }
     return taken > 0;
+  }
+
+  bool take_provided() {
+    bool taken = false;
+    while (auto frame = provided_.try_pop()) {
+      core_->provide(std::move(*frame));
+      taken = true;
+    }
+    return taken;
   }
 
   void take_all_injected() {
@@ -279,6 +313,7 @@ class Relay::Body {
   FabricFacts facts_;
   std::shared_ptr<RailAddressBytes> address_;
   HandoverQueue<InjectedFrame> injected_;
+  HandoverQueue<SharedSlot> provided_;
   Guarded<Calls> calls_;
   std::atomic<bool> calls_waiting_{false};
   std::atomic<bool> closing_{false};
@@ -339,6 +374,17 @@ std::vector<wire::RailAddress> Relay::rails() const { return body_->rails(); }
 Status Relay::enter(const wire::Plan& plan, NodeIndex self) { return body_->enter(plan, self); }
 Status Relay::inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame) {
   return body_->inject(producer, header, std::move(frame));
+}
+void Relay::provide(SharedSlot frame) { body_->provide(std::move(frame)); }
+void Relay::mark_held(const RefitId& refit, ProducerIndex producer,
+                      std::vector<FrameSequence> sequences) {
+  body_->mark_held(refit, producer, std::move(sequences));
+}
+void Relay::set_goal(const RefitId& refit, std::vector<std::uint32_t> frame_counts) {
+  body_->set_goal(refit, std::move(frame_counts));
+}
+void Relay::refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence) {
+  body_->refetch(refit, producer, sequence);
 }
 Status Relay::wait_drained(const RefitId& refit, Duration timeout) {
   return body_->wait_drained(refit, timeout);

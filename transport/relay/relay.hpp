@@ -38,7 +38,17 @@ struct RelayOptions {
   FabricOptions fabric = {};
   RelayTimes times = {};
   std::uint32_t slots_per_link = 8;  // receive range of one tree, 3..64; shrinks to fit the pool
+  std::uint32_t send_reserve = 2;    // slots that serve repair and are never granted, at least 2
   std::int32_t core = -1;            // the progress thread's core; -1: not pinned
+};
+
+// A reader asks for a frame that went through here. The node fills the room from its spool and
+// calls Relay::provide(), or drops it: then the reader asks again, or somebody else.
+struct FrameWanted {
+  RefitId refit;
+  ProducerIndex producer;
+  FrameSequence sequence;
+  Lease room;
 };
 
 // What a relay tells its node.
@@ -56,6 +66,7 @@ class RelayObserver {
   // A frame was refused (kCorruptPayload, kProtocol, kPayloadConflict); the peer that sent it is
   // named. Corrupt frames are asked for again; the link stays.
   virtual void on_fault(const RefitId& refit, std::string_view member_id, const Error& error) = 0;
+  virtual void on_frame_wanted(FrameWanted wanted) { wanted.room.drop(); }
   // The rail was opened again at another address: Relay::rails() must be announced anew.
   virtual void on_rails_changed() {}
 };
@@ -83,13 +94,22 @@ class Relay {
   std::vector<wire::RailAddress> rails() const;
 
   // Takes this node's place in every tree of the plan; plan.nodes[self] must be this process.
-  // Repeated for an entered refit: no effect. Errors: kProtocol (a plan that does not fit),
-  // kResourceLimit (slots), kUnsupported (no common protocol with a neighbour), kBusy (too many
-  // open refits), kTimeout.
+  // Repeated for an entered refit: no effect, or, with a higher revision, the new place: links that
+  // are in both plans stay. Errors: kProtocol (a plan that does not fit), kResourceLimit (slots),
+  // kUnsupported (no common protocol with a neighbour), kBusy (too many open refits), kTimeout.
   Status enter(const wire::Plan& plan, NodeIndex self);
   // A frame of this producer for all its children. Never waits: the slot leases are the bound.
   // Errors: kProtocol (slot of another pool, header that is not this frame's), kBusy (queue full).
   Status inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame);
+  // Answers on_frame_wanted: the lease of its room, shared.
+  void provide(SharedSlot frame);
+  // Held since before this process started: not taken again, and served.
+  void mark_held(const RefitId& refit, ProducerIndex producer,
+                 std::vector<FrameSequence> sequences);
+  // How many frames each producer has sent: what is missing is asked for from now on.
+  void set_goal(const RefitId& refit, std::vector<std::uint32_t> frame_counts);
+  // The frame is bad although its checksum holds: asks somebody else than the parent for it.
+  void refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence);
   // Until every child that is not lost has taken every frame injected so far. Errors: kTimeout.
   Status wait_drained(const RefitId& refit, Duration timeout);
   // Ends all links of the refit; frames still queued are dropped. Unknown refit: no effect.

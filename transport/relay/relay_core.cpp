@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include <sys/random.h>
 
@@ -10,6 +11,7 @@ namespace weft::transport {
 namespace {
 
 constexpr Duration kReopenInterval = std::chrono::seconds(1);
+constexpr std::uint32_t kSendReserveMin = 2;
 
 ProcessId draw_process() {
   ProcessId process;
@@ -24,7 +26,7 @@ ProcessId draw_process() {
 }  // namespace
 
 RelayCore::RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric,
-                     const Environment& environment)
+                     const Environment& environment, std::uint32_t reserve_first)
     : options_(options),
       fabric_(std::move(fabric)),
       pool_(environment.pool),
@@ -34,6 +36,8 @@ RelayCore::RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric
       environment_reopen_(environment.reopen),
       address_(fabric_->local_address()),
       process_(options.process.value == 0 ? draw_process() : options.process),
+      reserve_first_(reserve_first),
+      desk_(reserve_first, options.send_reserve),
       now_(environment.clock.now()),
       next_scan_(now_),
       next_flush_(now_),
@@ -54,13 +58,26 @@ Result<std::unique_ptr<RelayCore>> RelayCore::open(const RelayOptions& options,
                        " bytes; provider " + fabric->facts().provider + " writes at most " +
                        std::to_string(fabric->facts().write_bytes_max));
   }
-  std::unique_ptr<RelayCore> core(new RelayCore(options, std::move(fabric), environment));
+  RelayOptions checked = options;
+  checked.send_reserve = std::max(options.send_reserve, kSendReserveMin);
+  const auto reserve = environment.pool.take_range(checked.send_reserve);
+  if (!reserve) {
+    return failure(ErrorCode::kResourceLimit, Stage::kOpen,
+                   "no " + std::to_string(checked.send_reserve) +
+                       " neighbouring free slots for slots.send_reserve in a slab of " +
+                       std::to_string(environment.pool.slot_count()) + ": raise its slot count");
+  }
+  std::unique_ptr<RelayCore> core(new RelayCore(checked, std::move(fabric), environment, *reserve));
   WEFT_TRY_STATUS(core->register_slab());
   return core;
 }
 
 Status RelayCore::register_slab() {
   WEFT_TRY(slab_memory_, fabric_->register_memory(pool_.memory(), MemoryAccess::kLocal));
+  const std::size_t slot_bytes = pool_.slot_bytes();
+  const auto reserve =
+      pool_.memory().subspan(reserve_first_ * slot_bytes, options_.send_reserve * slot_bytes);
+  WEFT_TRY(reserve_memory_, fabric_->register_memory(reserve, MemoryAccess::kRemoteRead));
   return ok();
 }
 
@@ -91,8 +108,10 @@ bool RelayCore::turn() {
   bool busy = drain_events();
   busy |= collect_returned();
   busy |= pump();
+  busy |= load_wanted();
   busy |= send_control_due();
   if (now_ >= next_scan_) scan();
+  if (requests_due_) send_requests();
   if (now_ >= next_reopen_ && wants_recycling()) recycle();
   return busy;
 }
@@ -107,6 +126,9 @@ void RelayCore::inject(InjectedFrame injected) {
                                    ", which is not open here"));
     return;
   }
+  wire::FrameHeader header;
+  std::memcpy(&header, injected.frame.frame().data(), sizeof(header));
+  refit->ledgers[injected.producer.value].note(FrameSequence{header.sequence}, header.checksum_low);
   forward(*refit, injected.producer, injected.frame);
 }
 
@@ -125,6 +147,7 @@ void RelayCore::leave(const RefitId& refit) {
   OpenRefit* const open = find(refit);
   if (open == nullptr || open->leaving) return;
   open->leaving = true;
+  desk_.end(refit);
   for (const auto& link : open->upstream) close_upstream(*link);
   for (const auto& link : open->downstream) {
     if (link->phase == LinkPhase::kEnded) continue;
@@ -157,6 +180,7 @@ void RelayCore::close() {
   }
   refits_.clear();
   end_quarantine();
+  release_reserve();
   flush_counters();
   fabric_.reset();
 }
@@ -177,12 +201,20 @@ void RelayCore::end_quarantine() {
     write.round = round;
     idle_writes_.push_back(i);
   }
+  for (ReadUnderWay& read : reads_) {
+    const std::uint32_t round = read.round;
+    read = ReadUnderWay{};
+    read.round = round;
+  }
+  desk_.clear();
   peers_.clear();
 }
 
 bool RelayCore::wants_recycling() const {
   if (!refits_.empty() || !environment_reopen_) return false;
-  const std::size_t stuck = writes_.size() - idle_writes_.size();
+  const auto reads = static_cast<std::size_t>(std::count_if(
+      reads_.begin(), reads_.end(), [](const ReadUnderWay& read) { return read.busy; }));
+  const std::size_t stuck = writes_.size() - idle_writes_.size() + reads;
   return recycling_ || (quarantined_ + stuck) * 4 > pool_.slot_count();
 }
 

@@ -16,6 +16,8 @@
 #include "transport/relay/frame_check.hpp"
 #include "transport/relay/frame_ledger.hpp"
 #include "transport/relay/relay.hpp"
+#include "transport/relay/repair_desk.hpp"
+#include "transport/relay/repair_reader.hpp"
 #include "transport/relay/upstream_link.hpp"
 #include "weft/base/clock.hpp"
 #include "weft/base/thread_owner.hpp"
@@ -23,6 +25,8 @@
 namespace weft::transport {
 
 inline constexpr std::size_t kOpenRefitsMax = 8;
+inline constexpr std::size_t kReadsMax = 16;
+inline constexpr std::uint32_t kReadCookie = 0x8000'0000;  // in the low half of a read's cookie
 
 // Another process that is a parent or child in some open refit. Known by its process id, never by
 // its address.
@@ -31,8 +35,9 @@ struct Peer {
   ProcessId process;
   std::string member_id;
   PeerHandle handle;
-  std::uint32_t links = 0;
-  std::uint32_t operations = 0;  // writes to it that are not locally over
+  std::uint32_t links = 0;       // reasons to know it
+  std::uint32_t beats = 0;       // of these, links with a heartbeat
+  std::uint32_t operations = 0;  // writes to it and reads from it that are not locally over
   bool suspect = false;
   bool refusing = false;  // posts to it are not accepted, since `refusing_since`
   TimePoint refusing_since;
@@ -54,6 +59,11 @@ struct RelayCounters {
   std::uint64_t frames_repeated = 0;
   std::uint64_t frames_refused = 0;
   std::uint64_t frames_healed = 0;  // taken without a doorbell
+  std::uint64_t frames_read = 0;    // repaired: read from a holder
+  std::uint64_t reads_posted = 0;
+  std::uint64_t reads_completed = 0;  // well or failed
+  std::uint64_t reads_refused = 0;    // what was read is not the frame that was offered
+  std::uint64_t frames_offered = 0;   // loaded for a reader
   std::uint64_t doorbells_stray = 0;
   std::uint64_t messages_stray = 0;
   std::uint64_t fabric_troubles = 0;
@@ -87,9 +97,16 @@ class RelayCore {
   Fabric& fabric() { return *fabric_; }
   const RelayCounters& counters() const { return counters_; }
   std::uint32_t quarantined() const { return quarantined_; }
+  // Slots that are never granted.
+  std::uint32_t reserved() const { return options_.send_reserve; }
 
   Status enter(const wire::Plan& plan, NodeIndex self);
   void inject(InjectedFrame injected);
+  void provide(SharedSlot frame);
+  void mark_held(const RefitId& refit, ProducerIndex producer,
+                 std::span<const FrameSequence> sequences);
+  void set_goal(const RefitId& refit, std::span<const std::uint32_t> frame_counts);
+  void refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence);
   // Every frame injected so far has been taken by every child that is not lost.
   bool drained(const RefitId& refit) const;
   void leave(const RefitId& refit);
@@ -103,12 +120,28 @@ class RelayCore {
  private:
   struct OpenRefit {
     FrameIdentity identity;  // without the producer
+    wire::Plan plan;         // the newest
+    NodeIndex self;
     std::vector<std::unique_ptr<UpstreamLink>> upstream;
     std::vector<std::unique_ptr<DownstreamLink>> downstream;
     std::vector<std::vector<DownstreamLink*>> children;  // by producer
     std::vector<FrameLedger> ledgers;                    // by producer
+    std::vector<RepairReader> readers;                   // by producer
+    std::vector<Peer*> repair_peers;                     // that are known for repair's sake
     std::vector<std::string> lost_members;
+    std::vector<ProcessId> lost_processes;
     bool leaving = false;
+  };
+  // A read that is not locally over.
+  struct ReadUnderWay {
+    Lease room;
+    Peer* peer = nullptr;
+    RefitId refit;
+    ProducerIndex producer;
+    FrameOffer offer;
+    std::uint32_t round = 0;
+    bool busy = false;
+    TimePoint since;
   };
   // A write that is not locally over: holds its memory whatever becomes of the link.
   struct WriteUnderWay {
@@ -123,7 +156,7 @@ class RelayCore {
   };
 
   RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric,
-            const Environment& environment);
+            const Environment& environment, std::uint32_t reserve_first);
   Status register_slab();
   void end_quarantine();
   bool wants_recycling() const;
@@ -132,12 +165,19 @@ class RelayCore {
   // relay_core_enter.cpp
   Status check_plan(const wire::Plan& plan, NodeIndex self) const;
   Result<std::uint32_t> choose_range_slots(std::uint32_t ranges) const;
-  Status add_links(const wire::Plan& plan, NodeIndex self, OpenRefit& refit);
+  Status update(OpenRefit& refit, const wire::Plan& plan, NodeIndex self);
+  Status add_links(OpenRefit& refit);
+  void end_other_links(OpenRefit& refit);
+  void prune_links(OpenRefit& refit);
+  static UpstreamLink* live_upstream(OpenRefit& refit, ProducerIndex producer);
+  static DownstreamLink* live_downstream(OpenRefit& refit, ProducerIndex producer, ProcessId child);
   Status add_upstream(const wire::Endpoint& parent, ProducerIndex producer, std::uint32_t slots,
                       OpenRefit& refit);
   Status add_downstream(const wire::Endpoint& child, ProducerIndex producer, OpenRefit& refit);
   Result<Peer*> join_peer(const wire::Endpoint& endpoint);
   void unjoin_peer(Peer* peer);
+  void unjoin_link(Peer* peer);
+  Peer* repair_peer(OpenRefit& refit, ProcessId process);
   void forget_links(OpenRefit& refit);
 
   // relay_core_receive.cpp
@@ -145,6 +185,7 @@ class RelayCore {
   void on_doorbell(std::uint32_t immediate);
   void on_message(std::span<const std::byte> bytes);
   void on_child_message(const ControlMessage& message);
+  bool on_new_child(const ControlMessage& message);
   void on_child_table(OpenRefit& refit, DownstreamLink& link, const ControlMessage& message);
   void on_parent_message(const ControlMessage& message);
   void open_upstream(UpstreamLink& link);
@@ -154,6 +195,8 @@ class RelayCore {
   Arrival receive(UpstreamLink& link, std::uint32_t slot, bool final);
   void deliver(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
                const wire::FrameHeader& header);
+  void take_frame(OpenRefit& refit, const wire::FrameHeader& header, SharedSlot frame,
+                  const Peer& from, bool by_read);
   void refuse(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot, const Error& error);
   bool collect_returned();
   void clear_magic(std::uint32_t slot);
@@ -168,6 +211,22 @@ class RelayCore {
   bool send_downstream(DownstreamLink& link);
   bool send(Peer& peer, ControlMessage& message);
   void note_post(Peer& peer, Posted posted);
+
+  // relay_core_repair.cpp
+  void on_repair_message(std::span<const std::byte> bytes);
+  void on_request(OpenRefit& refit, const RepairMessage& message);
+  void on_offer(OpenRefit& refit, const RepairMessage& message);
+  void on_read(std::uint32_t index, bool failed);
+  void start_read(OpenRefit& refit, ProducerIndex producer, Peer& holder, const FrameOffer& offer);
+  bool is_reading(const RefitId& refit, ProducerIndex producer, const FrameOffer& offer) const;
+  void send_offers(OpenRefit& refit, ProducerIndex producer, Peer& reader);
+  void send_done(const ReadUnderWay& read);
+  bool send_repair(Peer& peer, RepairMessage& message);
+  void send_requests();
+  bool load_wanted();
+  void set_holders(OpenRefit& refit);
+  void scan_orphans(OpenRefit& refit);
+  void release_reserve();
 
   // relay_core_timers.cpp
   void scan();
@@ -202,6 +261,10 @@ class RelayCore {
   ThreadOwner owner_;
   ProcessId process_;
   MemoryHandle slab_memory_;
+  MemoryHandle reserve_memory_;
+  std::uint32_t reserve_first_;
+  RepairDesk desk_;
+  bool requests_due_ = false;
   TimePoint now_;
   TimePoint next_scan_;
   TimePoint next_flush_;
@@ -212,6 +275,7 @@ class RelayCore {
   std::vector<std::uint8_t> quarantine_;     // by slot
   std::vector<WriteUnderWay> writes_;
   std::vector<std::uint32_t> idle_writes_;
+  std::array<ReadUnderWay, kReadsMax> reads_;
   std::array<FabricEvent, 64> event_room_;
   std::uint32_t quarantined_ = 0;
   std::uint8_t next_incarnation_ = 0;

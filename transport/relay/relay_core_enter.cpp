@@ -54,10 +54,12 @@ Status RelayCore::check_plan(const wire::Plan& plan, NodeIndex self) const {
 Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   owner_.check();
   now_ = clock_.now();
-  if (const OpenRefit* const open = find(plan.refit)) {
-    if (!open->leaving) return ok();
-    return failure(ErrorCode::kBusy, Stage::kRelay,
-                   "refit " + to_string(plan.refit) + " is being left");
+  if (OpenRefit* const open = find(plan.refit)) {
+    if (open->leaving) {
+      return failure(ErrorCode::kBusy, Stage::kRelay,
+                     "refit " + to_string(plan.refit) + " is being left");
+    }
+    return plan.revision > open->plan.revision ? update(*open, plan, self) : ok();
   }
   WEFT_TRY_STATUS(check_plan(plan, self));
   if (recycling_) {
@@ -69,30 +71,121 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   }
   auto refit = std::make_unique<OpenRefit>();
   refit->identity = {plan.fleet, plan.refit, plan.base.lattice, {}};
+  refit->plan = plan;
+  refit->self = self;
   refit->children.resize(plan.producer_count);
   refit->ledgers.resize(plan.producer_count);
-  if (Status added = add_links(plan, self, *refit); !added) {
+  refit->readers.resize(plan.producer_count);
+  if (Status added = add_links(*refit); !added) {
     forget_links(*refit);
     return added;
   }
+  if (self.value < plan.producer_count) refit->ledgers[self.value].reserve();
+  set_holders(*refit);
   refits_.push_back(std::move(refit));
   return ok();
 }
 
-Status RelayCore::add_links(const wire::Plan& plan, NodeIndex self, OpenRefit& refit) {
+// The trees have changed: links that both plans have stay as they are.
+Status RelayCore::update(OpenRefit& refit, const wire::Plan& plan, NodeIndex self) {
+  WEFT_TRY_STATUS(check_plan(plan, self));
+  if (plan.producer_count != refit.plan.producer_count || recycling_) {
+    return bad_plan(plan, "revision " + std::to_string(plan.revision) + " does not fit");
+  }
+  refit.plan = plan;
+  refit.self = self;
+  refit.lost_processes.clear();
+  std::erase_if(refit.lost_members, [&](const std::string& lost) {
+    return std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                       [&](const wire::Endpoint& node) { return node.member_id == lost; });
+  });
+  end_other_links(refit);
+  prune_links(refit);
+  const Status added = add_links(refit);
+  set_holders(refit);
+  return added;
+}
+
+UpstreamLink* RelayCore::live_upstream(OpenRefit& refit, ProducerIndex producer) {
+  for (const auto& link : refit.upstream) {
+    const bool live = link->phase == LinkPhase::kConnecting || link->phase == LinkPhase::kOpen;
+    if (live && !link->parent_done && link->place().producer == producer) return link.get();
+  }
+  return nullptr;
+}
+
+DownstreamLink* RelayCore::live_downstream(OpenRefit& refit, ProducerIndex producer,
+                                           ProcessId child) {
+  for (const auto& link : refit.downstream) {
+    const bool live = link->phase == LinkPhase::kConnecting || link->phase == LinkPhase::kOpen;
+    if (live && link->place().producer == producer && link->place().child->process == child) {
+      return link.get();
+    }
+  }
+  return nullptr;
+}
+
+void RelayCore::end_other_links(OpenRefit& refit) {
+  const auto place = [&](ProducerIndex producer) -> const wire::TreeNode& {
+    return refit.plan.trees[producer.value].nodes[refit.self.value];
+  };
+  for (const auto& link : refit.upstream) {
+    const auto& parent = place(link->place().producer).parent;
+    const bool stays =
+        parent && refit.plan.nodes[parent->value].process == link->place().parent->process;
+    if (!stays) close_upstream(*link);
+  }
+  for (const auto& link : refit.downstream) {
+    const auto& children = place(link->place().producer).children;
+    const bool stays = std::any_of(children.begin(), children.end(), [&](NodeIndex child) {
+      return refit.plan.nodes[child.value].process == link->place().child->process;
+    });
+    if (stays || link->phase == LinkPhase::kEnded) continue;
+    link->drop_all();
+    link->not_planned = true;
+    link->phase = LinkPhase::kClosing;
+    link->deadline = now_ + options_.times.settle;
+    link->next_message = now_;
+  }
+}
+
+// Ended links leave nothing behind but their entry.
+void RelayCore::prune_links(OpenRefit& refit) {
+  const auto ended = [](const auto& link) { return link->phase == LinkPhase::kEnded; };
+  for (auto& children : refit.children) {
+    std::erase_if(children,
+                  [](const DownstreamLink* link) { return link->phase == LinkPhase::kEnded; });
+  }
+  std::erase_if(refit.upstream, [&](const auto& link) {
+    if (ended(link)) unjoin_link(link->place().parent);
+    return ended(link);
+  });
+  std::erase_if(refit.downstream, [&](const auto& link) {
+    if (ended(link)) unjoin_link(link->place().child);
+    return ended(link);
+  });
+}
+
+// What the plan has and is not there yet.
+Status RelayCore::add_links(OpenRefit& refit) {
+  const wire::Plan& plan = refit.plan;
+  const NodeIndex self = refit.self;
   std::uint32_t ranges = 0;
-  for (const wire::Plan::Tree& tree : plan.trees) {
-    ranges += tree.nodes[self.value].parent ? 1 : 0;
+  for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
+    const bool wanted = plan.trees[p].nodes[self.value].parent.has_value();
+    ranges += wanted && live_upstream(refit, ProducerIndex{p}) == nullptr ? 1 : 0;
   }
   WEFT_TRY(const std::uint32_t slots, choose_range_slots(ranges));
   for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
+    const ProducerIndex producer{p};
     const wire::TreeNode& place = plan.trees[p].nodes[self.value];
-    if (place.parent) {
-      WEFT_TRY_STATUS(
-          add_upstream(plan.nodes[place.parent->value], ProducerIndex{p}, slots, refit));
+    if (place.parent && live_upstream(refit, producer) == nullptr) {
+      WEFT_TRY_STATUS(add_upstream(plan.nodes[place.parent->value], producer, slots, refit));
     }
     for (const NodeIndex child : place.children) {
-      WEFT_TRY_STATUS(add_downstream(plan.nodes[child.value], ProducerIndex{p}, refit));
+      const wire::Endpoint& node = plan.nodes[child.value];
+      if (live_downstream(refit, producer, node.process) != nullptr) continue;
+      WEFT_TRY_STATUS(add_downstream(node, producer, refit));
     }
   }
   return ok();
@@ -144,6 +237,7 @@ Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex produ
                             slots,
                             1,
                             *memory};
+  ++(*peer)->beats;
   refit.upstream.push_back(std::make_unique<UpstreamLink>(place, now_));
   refit.upstream.back()->deadline = now_ + options_.times.connect;
   refit.ledgers[producer.value].reserve();
@@ -157,9 +251,12 @@ Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex produ
 Status RelayCore::add_downstream(const wire::Endpoint& child, ProducerIndex producer,
                                  OpenRefit& refit) {
   WEFT_TRY(Peer* const peer, join_peer(child));
+  ++peer->beats;
   refit.downstream.push_back(std::make_unique<DownstreamLink>(
       DownstreamLink::Place{refit.identity.refit, producer, peer}, pool_.slot_count()));
   refit.downstream.back()->deadline = now_ + options_.times.connect;
+  // What has come already is not written over a link that was not there.
+  refit.downstream.back()->skipped = refit.ledgers[producer.value].horizon() > 0 ? 1 : 0;
   refit.children[producer.value].push_back(refit.downstream.back().get());
   return ok();
 }
@@ -204,6 +301,11 @@ void RelayCore::unjoin_peer(Peer* peer) {
   peers_.erase(place);
 }
 
+void RelayCore::unjoin_link(Peer* peer) {
+  --peer->beats;
+  unjoin_peer(peer);
+}
+
 // Of a refit that could not be entered: nobody has heard of its links yet.
 void RelayCore::forget_links(OpenRefit& refit) {
   for (const auto& link : refit.upstream) {
@@ -212,9 +314,9 @@ void RelayCore::forget_links(OpenRefit& refit) {
       link_of_slot_[link->place().first_slot + i] = nullptr;
       pool_.release(link->place().first_slot + i, false);
     }
-    unjoin_peer(link->place().parent);
+    unjoin_link(link->place().parent);
   }
-  for (const auto& link : refit.downstream) unjoin_peer(link->place().child);
+  for (const auto& link : refit.downstream) unjoin_link(link->place().child);
 }
 
 }  // namespace weft::transport

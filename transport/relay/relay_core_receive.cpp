@@ -101,16 +101,25 @@ void RelayCore::refuse(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
 
 void RelayCore::deliver(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
                         const wire::FrameHeader& header) {
-  const ProducerIndex producer = link.place().producer;
-  const FrameSequence sequence{header.sequence};
-  const auto entry = refit.ledgers[producer.value].note(sequence, header.checksum_low);
   link.take(slot, now_);
   // The lease is the range's: its last drop shows up in take_returned().
   SharedSlot frame =
       Lease(&pool_.slot(slot)).share(static_cast<std::uint32_t>(header.frame_bytes()));
+  take_frame(refit, header, std::move(frame), *link.place().parent, false);
+}
+
+// The frame has been checked; its producer is one of the refit's.
+void RelayCore::take_frame(OpenRefit& refit, const wire::FrameHeader& header, SharedSlot frame,
+                           const Peer& from, bool by_read) {
+  const ProducerIndex producer{header.producer};
+  const FrameSequence sequence{header.sequence};
+  const auto entry = refit.ledgers[producer.value].note(sequence, header.checksum_low);
+  refit.readers[producer.value].arrived(by_read, now_);
   if (entry == FrameLedger::Entry::kNew) {
     ++counters_.frames_received;
-    forward(refit, producer, frame);
+    counters_.frames_read += by_read ? 1 : 0;
+    // The children have the bad one under the same number and look after themselves.
+    if (!refit.readers[producer.value].is_refetched(sequence)) forward(refit, producer, frame);
     observer_.on_frame(refit.identity.refit, producer, sequence, std::move(frame));
     return;
   }
@@ -121,7 +130,7 @@ void RelayCore::deliver(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot
   ++counters_.frames_refused;
   const bool conflict = entry == FrameLedger::Entry::kConflict;
   observer_.on_fault(
-      refit.identity.refit, link.place().parent->member_id,
+      refit.identity.refit, from.member_id,
       failure(conflict ? ErrorCode::kPayloadConflict : ErrorCode::kProtocol, Stage::kRelay,
               "frame " + std::to_string(header.sequence) + " of producer " +
                   std::to_string(producer.value) +
@@ -136,6 +145,10 @@ bool RelayCore::collect_returned() {
     found |= returned != 0;
     for (; returned != 0; returned &= returned - 1) {
       const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(std::countr_zero(returned));
+      if (desk_.owns(slot)) {
+        desk_.returned(slot, now_);
+        continue;
+      }
       UpstreamLink* const link = link_of_slot_[slot];
       if (link == nullptr) continue;  // released meanwhile
       clear_magic(slot);
@@ -150,6 +163,7 @@ void RelayCore::clear_magic(std::uint32_t slot) {
 }
 
 void RelayCore::on_message(std::span<const std::byte> bytes) {
+  if (is_repair_message(bytes)) return on_repair_message(bytes);
   const auto message = decode_control(bytes);
   // The same address may be another process by now, on either side.
   if (!message || message->target != process_) {
@@ -184,7 +198,32 @@ void RelayCore::on_child_message(const ControlMessage& message) {
     }
   }
   // A child may know a plan before its parent does: it will ask again.
-  ++counters_.messages_stray;
+  if (!on_new_child(message)) ++counters_.messages_stray;
+}
+
+// A child of the plan that was given up here, or has given its last link up, starts a new one.
+bool RelayCore::on_new_child(const ControlMessage& message) {
+  OpenRefit* const refit = find(message.offer.refit);
+  const ProducerIndex producer = message.offer.producer;
+  if (message.kind != ControlKind::kHello || refit == nullptr || refit->leaving ||
+      producer.value >= refit->plan.trees.size()) {
+    return false;
+  }
+  const auto& children = refit->plan.trees[producer.value].nodes[refit->self.value].children;
+  const auto child = std::find_if(children.begin(), children.end(), [&](NodeIndex node) {
+    return refit->plan.nodes[node.value].process == message.sender;
+  });
+  const bool late = std::any_of(refit->downstream.begin(), refit->downstream.end(),
+                                [&](const auto& link) { return link->link() == message.link; });
+  if (child == children.end() || late) return false;
+  if (DownstreamLink* const old = live_downstream(*refit, producer, message.sender)) {
+    old->drop_all();
+    end_downstream(*old);
+  }
+  if (!add_downstream(refit->plan.nodes[child->value], producer, *refit)) return false;
+  DownstreamLink& link = *refit->downstream.back();
+  if (link.accept(message, now_)) on_child_table(*refit, link, message);
+  return true;
 }
 
 void RelayCore::on_child_table(OpenRefit& refit, DownstreamLink& link,
@@ -220,6 +259,12 @@ void RelayCore::on_parent_message(const ControlMessage& message) {
   link->number_in = message.number;
   link->last_heard = now_;
   if (link->phase == LinkPhase::kConnecting) open_upstream(*link);
+  if (message.skipped != link->skipped) {
+    link->skipped = message.skipped;
+    OpenRefit* const refit = find(link->place().refit);
+    refit->readers[link->place().producer.value].open_gap(now_);
+    requests_due_ = true;
+  }
   const std::uint32_t count = std::min(message.slot_count, link->place().slot_count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto claim = link->weigh(i, message.slots[i], now_, options_.times.lost);
@@ -248,6 +293,11 @@ void RelayCore::open_upstream(UpstreamLink& link) {
 void RelayCore::on_operation(const FabricEvent& event) {
   const auto index = static_cast<std::uint32_t>(event.cookie);
   const auto round = static_cast<std::uint32_t>(event.cookie >> 32);
+  if ((index & kReadCookie) != 0) {
+    const std::uint32_t read = index & ~kReadCookie;
+    WEFT_ASSERT(read < reads_.size() && reads_[read].busy && reads_[read].round == round);
+    return on_read(read, event.kind == FabricEventKind::kFailed);
+  }
   WEFT_ASSERT(index < writes_.size() && writes_[index].busy && writes_[index].round == round);
   WriteUnderWay& write = writes_[index];
   const bool failed = event.kind == FabricEventKind::kFailed;

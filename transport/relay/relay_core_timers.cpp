@@ -27,10 +27,13 @@ Error lost(ErrorCode code, const Peer& peer, const std::string& why) {
 void RelayCore::scan() {
   next_scan_ = now_ + kScanInterval;
   scan_peers();
+  desk_.expire(now_);
+  requests_due_ = !refits_.empty();
   for (std::size_t i = 0; i < refits_.size();) {
     OpenRefit& refit = *refits_[i];
     for (const auto& link : refit.upstream) scan_upstream(refit, *link);
     for (const auto& link : refit.downstream) scan_downstream(refit, *link);
+    scan_orphans(refit);
     if (refit.leaving && try_finish(refit)) {
       refits_.erase(refits_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -42,7 +45,7 @@ void RelayCore::scan() {
 
 void RelayCore::scan_peers() {
   for (const auto& peer : peers_) {
-    if (peer->suspect || peer->links == 0) continue;
+    if (peer->suspect || peer->beats == 0) continue;
     if (now_ - peer->last_heard < options_.times.suspect) continue;
     peer->suspect = true;
     const EventField fields[] = {{"member", peer->member_id},
@@ -100,8 +103,9 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
   if (link.phase == LinkPhase::kEnded) return;
   if (link.phase == LinkPhase::kClosing) {
     const bool answered = link.child_done && link.closed_sent;
-    if (refit.leaving && (answered || now_ >= link.deadline)) return end_downstream(link);
-    if (!refit.leaving && peer_failure(child, now_)) end_downstream(link);  // it had left before
+    const bool ours = refit.leaving || link.not_planned;
+    if (ours && (answered || now_ >= link.deadline)) return end_downstream(link);
+    if (!ours && peer_failure(child, now_)) end_downstream(link);  // it had left before
     return;
   }
   if (link.phase == LinkPhase::kConnecting) {
@@ -123,6 +127,11 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
 
 void RelayCore::report_lost(OpenRefit& refit, const Peer& peer, const Error& error) {
   ++counters_.links_lost;
+  if (std::find(refit.lost_processes.begin(), refit.lost_processes.end(), peer.process) ==
+      refit.lost_processes.end()) {
+    refit.lost_processes.push_back(peer.process);
+    set_holders(refit);
+  }
   const auto known =
       std::find(refit.lost_members.begin(), refit.lost_members.end(), peer.member_id);
   if (known != refit.lost_members.end()) return;
@@ -205,8 +214,9 @@ bool RelayCore::try_finish(OpenRefit& refit) {
       !std::all_of(refit.downstream.begin(), refit.downstream.end(), ended)) {
     return false;
   }
-  for (const auto& link : refit.upstream) unjoin_peer(link->place().parent);
-  for (const auto& link : refit.downstream) unjoin_peer(link->place().child);
+  for (const auto& link : refit.upstream) unjoin_link(link->place().parent);
+  for (const auto& link : refit.downstream) unjoin_link(link->place().child);
+  for (Peer* const peer : refit.repair_peers) unjoin_peer(peer);
   return true;
 }
 
@@ -222,6 +232,9 @@ void RelayCore::flush_counters() {
   flush("relay_frames_repeated", counters_.frames_repeated, flushed_.frames_repeated);
   flush("relay_frames_refused", counters_.frames_refused, flushed_.frames_refused);
   flush("relay_frames_healed", counters_.frames_healed, flushed_.frames_healed);
+  flush("relay_frames_read", counters_.frames_read, flushed_.frames_read);
+  flush("relay_reads_refused", counters_.reads_refused, flushed_.reads_refused);
+  flush("relay_frames_offered", counters_.frames_offered, flushed_.frames_offered);
   flush("relay_doorbells_stray", counters_.doorbells_stray, flushed_.doorbells_stray);
   flush("relay_messages_stray", counters_.messages_stray, flushed_.messages_stray);
   flush("relay_fabric_troubles", counters_.fabric_troubles, flushed_.fabric_troubles);

@@ -82,6 +82,7 @@ class UpstreamLink {
   std::uint32_t number_out = 0;  // of our last message
   std::uint32_t number_in = 0;   // of the last one taken from the parent
   std::uint32_t rejections = 0;  // in a row
+  std::uint32_t skipped = 0;     // as the parent said last
   TimePoint deadline;            // of connecting or closing
   TimePoint last_heard;          // of this link: a message or a doorbell
   TimePoint next_message;        // heartbeat, hello or close, whichever is due
