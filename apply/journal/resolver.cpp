@@ -282,7 +282,8 @@ Status Resolver::prove(const wire::Manifest& manifest) {
   const auto proved = [&]() -> Status {
     WEFT_TRY_STATUS(check_manifest(manifest));
     WEFT_TRY_STATUS(base_.checkpoint->check_identity());
-    WEFT_TRY_STATUS(base_.checkpoint->open_for_writing());
+    WEFT_TRY_STATUS(base_.open_targets ? base_.open_targets()
+                                       : base_.checkpoint->open_for_writing());
     if (spool_ != nullptr) WEFT_TRY_STATUS(spool_->sync());
     return journal_->seal(manifest, *base_.lattice, new_table_);
   }();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +31,8 @@ struct ResolverBase {
   const codec::Lattice* lattice = nullptr;  // its digest is base.lattice
   CheckpointDir* checkpoint = nullptr;
   const codec::DigestTable* table = nullptr;  // of the base
+  // Makes sure that what an apply will write can be written; none: opens `checkpoint` for writing.
+  std::function<Status()> open_targets;
 };
 
 // Where it keeps what it has received. The stores must outlive the resolver.

@@ -47,6 +47,7 @@ Page encode(const PublishedState& state) {
   out.write(state.sequence);
   out.write_content(state.content);
   out.write_bits128(state.boot_id);
+  out.write(static_cast<std::uint8_t>(state.set));
   const std::size_t rest = kBodyOffset + kBodyBytes - 8 - out.bytes().size();
   out.write_bytes(std::vector<std::byte>(rest));
   out.write(wire::digest64(std::span(out.bytes()).subspan(kBodyOffset)));
@@ -73,6 +74,9 @@ std::optional<PublishedState> decode(std::span<const std::byte> page) {
   state.sequence = in.read<std::uint64_t>();
   state.content = in.read_content();
   state.boot_id = in.read_bits128();
+  const auto set = in.read<std::uint8_t>();
+  if (set != 0 && set != 'a' && set != 'b') return std::nullopt;
+  state.set = static_cast<WeightSet>(set);
   return state;
 }
 
@@ -145,7 +149,7 @@ Result<std::unique_ptr<StatePage>> StatePage::open_for_writing(Store& weights) {
 }
 
 Status StatePage::write(ReadPhase phase, const Content& content, bool sync) {
-  const PublishedState state{phase, content, boot_id_, ++sequence_};
+  const PublishedState state{phase, content, boot_id_, ++sequence_, set_};
   const Page bytes = encode(state);
   // The body first: whoever is woken by the futex word finds it whole.
   WEFT_TRY_STATUS(file_->write(kBodyOffset, std::span(bytes).subspan(kBodyOffset)));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apply/store/store.hpp"
+#include "apply/store/weight_set.hpp"
 #include "weft/base/clock.hpp"
 #include "weft/base/ids.hpp"
 #include "weft/base/result.hpp"
@@ -26,8 +27,9 @@ enum class ReadPhase : std::uint32_t {
 struct PublishedState {
   ReadPhase phase = ReadPhase::kNotReady;
   Content content;
-  Bits128 boot_id;             // of the kernel that ran when this was written
-  std::uint64_t sequence = 0;  // grows with every write
+  Bits128 boot_id;                   // of the kernel that ran when this was written
+  std::uint64_t sequence = 0;        // grows with every write
+  WeightSet set = WeightSet::kNone;  // where `content` lies
   auto operator<=>(const PublishedState&) const = default;
 };
 
@@ -51,6 +53,8 @@ class StatePage {
 
   // Sequence and boot id are filled in; wakes every waiter. Durable only when `sync` is set.
   Status write(ReadPhase phase, const Content& content, bool sync = false);
+  // Which set later writes name; kNone until then.
+  void name_set(WeightSet set) { set_ = set; }
   // Errors: kFormat (not a page), kTimeout (always found half written).
   Result<PublishedState> read() const;
   // Until the sequence is another than `seen`, then the new state. Errors: kTimeout.
@@ -62,6 +66,7 @@ class StatePage {
   std::unique_ptr<File> file_;
   void* mapping_ = nullptr;
   std::uint64_t sequence_ = 0;
+  WeightSet set_ = WeightSet::kNone;
   Bits128 boot_id_;
 };
 

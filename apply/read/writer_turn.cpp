@@ -12,6 +12,19 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(2);
 
 }  // namespace
 
+Result<std::unique_ptr<FileLock>> acquire_lock(Store& store, std::string_view name,
+                                               Duration timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    auto lock = store.try_lock(name, LockMode::kExclusive);
+    if (lock || lock.error().code != ErrorCode::kBusy ||
+        std::chrono::steady_clock::now() + kPollInterval > deadline) {
+      return lock;
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
 Result<std::unique_ptr<WriterTurn>> WriterTurn::acquire(Store& weights, StatePage& page,
                                                         Duration timeout) {
   WEFT_TRY(const PublishedState former, page.read());
@@ -20,19 +33,8 @@ Result<std::unique_ptr<WriterTurn>> WriterTurn::acquire(Store& weights, StatePag
   if (former.phase == ReadPhase::kReady) {
     WEFT_TRY_STATUS(page.write(ReadPhase::kApplyPending, former.content));
   }
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (true) {
-    auto lock = weights.try_lock(kReaderLockName, LockMode::kExclusive);
-    if (lock) {
-      turn->lock_ = *std::move(lock);
-      return turn;
-    }
-    if (lock.error().code != ErrorCode::kBusy ||
-        std::chrono::steady_clock::now() + kPollInterval > deadline) {
-      return std::move(lock).error();
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
+  WEFT_TRY(turn->lock_, acquire_lock(weights, kReaderLockName, timeout));
+  return turn;
 }
 
 WriterTurn::~WriterTurn() {

@@ -10,6 +10,10 @@
 
 namespace weft::apply {
 
+// The exclusive lock, with a deadline: plain flock has none. Errors: kBusy, naming the lock.
+Result<std::unique_ptr<FileLock>> acquire_lock(Store& store, std::string_view name,
+                                               Duration timeout);
+
 // WriterTurn keeps readers out while weight files change in place: the exclusive lock, and the
 // phase that outlives it should this process be killed.
 // 1. acquire(): phase `apply_pending`, so that new readers wait; then the lock, with a deadline.

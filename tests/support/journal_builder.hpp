@@ -31,11 +31,13 @@ inline RefitId test_refit(std::uint32_t attempt = 1) { return {{3, ProcessId{0xA
 // Records of every chunk that differs, in an order that `seed` shuffles (0: lattice order), sealed.
 inline Status write_journal(apply::Store& journals, const codec::Schema& schema,
                             const TestCheckpoint& base, const TestCheckpoint& target,
-                            std::uint64_t seed = 0, const RefitId& refit = test_refit()) {
+                            std::uint64_t seed = 0, const RefitId& refit = test_refit(),
+                            Version base_version = {}) {
   WEFT_TRY(const auto lattice, codec::Lattice::default_for(schema));
   apply::DiskBudget budget(std::uint64_t{1} << 40);
   WEFT_TRY(auto writer, apply::JournalWriter::open(journals, refit, schema, budget));
   codec::DigestTable table(lattice.chunk_count());
+  codec::DigestTable base_table(lattice.chunk_count());
   std::vector<std::vector<std::byte>> records;
   for (std::uint32_t i = 0; i < lattice.chunk_count(); ++i) {
     const auto place = lattice.place(ChunkIndex{i});
@@ -44,6 +46,7 @@ inline Status write_journal(apply::Store& journals, const codec::Schema& schema,
     const auto old_bytes = std::span(tensor_bytes(base, name)).subspan(begin, place.bytes());
     const auto new_bytes = std::span(tensor_bytes(target, name)).subspan(begin, place.bytes());
     table.set(ChunkIndex{i}, wire::digest64(new_bytes));
+    base_table.set(ChunkIndex{i}, wire::digest64(old_bytes));
     std::vector<std::uint32_t> changed;
     const std::byte* const before = old_bytes.data();
     const std::byte* const after = new_bytes.data();
@@ -62,8 +65,8 @@ inline Status write_journal(apply::Store& journals, const codec::Schema& schema,
   wire::Manifest manifest;
   manifest.refit = refit;
   manifest.schema = schema.digest();
-  manifest.target.lattice = lattice.digest();
-  manifest.target.root = table.root(lattice);
+  manifest.base = {base_version, lattice.digest(), base_table.root(lattice)};
+  manifest.target = {Version{base_version.value + 1}, lattice.digest(), table.root(lattice)};
   return writer->seal(manifest, lattice, table);
 }
 
