@@ -201,6 +201,19 @@ void scatter(const RecordHeader& header, std::span<const std::byte> payload,
   });
 }
 
+template <std::size_t kBytes>
+void scatter_elements(const RecordHeader& header, std::span<const std::byte> payload,
+                      const ElementWindow& window) {
+  for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
+    const std::uint64_t element = header.first_element + position;
+    if (element < window.first_element) return;
+    const std::uint64_t place = element - window.first_element;
+    if (place >= window.touched.size()) return;
+    window.touched[static_cast<std::size_t>(place)] = 1;
+    std::memcpy(window.values.data() + static_cast<std::size_t>(place) * kBytes, value, kBytes);
+  });
+}
+
 }  // namespace
 
 void encode_record(TensorIndex tensor, std::uint64_t first_element, std::uint8_t element_bytes,
@@ -317,6 +330,21 @@ void apply_record(const RecordInBlock& place, std::span<std::byte> block) {
       return scatter<4>(header, payload, window_begin, window);
     default:
       return scatter<8>(header, payload, window_begin, window);
+  }
+}
+
+void scatter_record(std::span<const std::byte> record, const ElementWindow& window) {
+  const RecordHeader header = parse_header(record);
+  const auto payload = record.subspan(kRecordHeaderBytes);
+  switch (header.element_bytes) {
+    case 1:
+      return scatter_elements<1>(header, payload, window);
+    case 2:
+      return scatter_elements<2>(header, payload, window);
+    case 4:
+      return scatter_elements<4>(header, payload, window);
+    default:
+      return scatter_elements<8>(header, payload, window);
   }
 }
 

@@ -63,6 +63,15 @@ struct RecordInBlock {
 // Writes the values of the record that lie in the block, whole or in part, into it.
 void apply_record(const RecordInBlock& place, std::span<std::byte> block);
 
+// Writes the values of the record whose elements lie in the window into `values`, each at its place
+// from the window's first element on, and marks those elements.
+struct ElementWindow {
+  std::uint64_t first_element = 0;
+  std::span<std::uint8_t> touched;  // one flag per element
+  std::span<std::byte> values;
+};
+void scatter_record(std::span<const std::byte> record, const ElementWindow& window);
+
 // Marks the pages of the block that apply_record would change (or, when they are many, all that the
 // record covers): one flag per `page_bytes`.
 void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,
