@@ -90,7 +90,7 @@ void AgentRole::apply(Refit& refit) {
   refit.phase = Phase::kApplying;
   refit.retry_at.reset();
   refit.untouched = false;  // from here on bytes may change at any moment
-  out_.push_back(agent::ApplyJournal{refit.id, refit.target, refit.check_written});
+  out_.push_back(agent::ApplyJournal{refit.id, refit.target, refit.check_written, refit.restarted});
 }
 
 void AgentRole::on(const agent::Applied& event) {
@@ -119,6 +119,11 @@ void AgentRole::on(const agent::ApplyFailed& event) {
   refit->refusal = wire::Cause{event.error.code, event.error.detail};
   refit->touched = refit->touched || refit->restarted || !event.untouched;
   refit->untouched = !refit->touched;
+  if (event.by_hook) {
+    if (!refit->hook_failing) refit->hook_failing = now_;
+  } else {
+    refit->hook_failing.reset();
+  }
   refit->retry_at = now_ + back_off(refit->retries++);
 }
 
@@ -134,7 +139,7 @@ void AgentRole::finish_applied(RefitId id) {
   compare_with_committed();
   acknowledge(id, std::nullopt);
   if (options_.hooks) {
-    hooks_.push_back({id, {}, false, 0});
+    hooks_.push_back({id, {}});
     call_hooks();
   }
   release_held();
@@ -195,6 +200,8 @@ void AgentRole::on(const agent::HookDone& event) {
     note(Severity::kWarning, "after_apply_failed", event.status.error().message());
     hook.running = false;
     hook.retry_at = now_ + back_off(++hook.retries);
+    hook.cause = wire::Cause{event.status.error().code, event.status.error().detail};
+    if (!hook.failing) hook.failing = now_;
     return;
   }
   append(Purpose::kHooked, event.refit, HookedRecord{event.refit});

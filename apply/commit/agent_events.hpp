@@ -110,11 +110,13 @@ struct Applied {
 };
 // kNoSpace, kBusy, kTimeout, kResourceLimit: nothing is lost, it is tried again. Any other code:
 // the files cannot be trusted, the node needs a reseed. `untouched`: not one byte was written (a
-// reader held the lock until apply.lock_timeout): the node is lagging, and what it serves is whole.
+// reader held the lock until apply.lock_timeout): the node is lagging, and what it serves is whole;
+// not ready any more when before_apply has failed for hook.give_up.
 struct ApplyFailed {
   RefitId refit;
   Error error;
   bool untouched = false;
+  bool by_hook = false;  // before_apply failed: an apply that may not begin yet
 };
 
 // Completion of ForgetRefit: nothing runs for the refit any more, spool and journal are deleted (a
@@ -220,6 +222,7 @@ struct ApplyJournal {
   RefitId refit;
   Content target;
   bool check_written = false;
+  bool restarted = false;  // another process may have begun to apply it
 };
 
 // Stop whatever runs for the refit (streams, resolver, Prove), leave its trees, delete spool and
@@ -233,7 +236,7 @@ struct RetireRefit {
   RefitId refit;
 };
 
-// Call the after_apply hook. Then HookDone.
+// Call the after_apply hook. Then HookDone. Failing for hook.give_up makes the node not ready.
 struct CallAfterApply {
   RefitId refit;
   Content content;

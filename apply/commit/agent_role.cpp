@@ -33,7 +33,7 @@ void AgentRole::on(const agent::Start& event) {
   schema_ = event.schema;
   accepted_at_ = now_;
   verify_first_ = recovery_.row == StartRow::kNone || recovery_.verify_first;
-  for (const RefitId& refit : recovery_.hooks_due) hooks_.push_back({refit, {}, false, 0});
+  for (const RefitId& refit : recovery_.hooks_due) hooks_.push_back({refit, {}});
   if (recovery_.row == StartRow::kReseed) {
     reseed_ = recovery_.cause;
     reseed_recorded_ = !recovery_.record_cause;
@@ -189,6 +189,7 @@ std::optional<wire::Cause> AgentRole::cause() const {
     if (refit.phase == Phase::kApplying && refit.refusal) return refit.refusal;
   }
   if (unable_) return unable_;
+  if (!hooks_.empty() && hooks_.front().cause) return hooks_.front().cause;
   if (state() != wire::MemberState::kLagging) return std::nullopt;
   return wire::Cause{ErrorCode::kVersionOrder,
                      "at version " + std::to_string(content_.version.value) +
@@ -205,11 +206,12 @@ bool AgentRole::ready() const {
                           refit.phase == Phase::kApplying ||
                           refit.phase == Phase::kRecordingApplied;
     if (changing && options_.in_place && !refit.untouched) return false;
+    if (has_failed_long(refit.hook_failing)) return false;
     if (refit.phase == Phase::kPrepared && now_ - refit.prepared_at > options_.in_doubt_after) {
       return false;
     }
   }
-  return true;
+  return hooks_.empty() || !has_failed_long(hooks_.front().failing);
 }
 
 void AgentRole::show() {

@@ -20,6 +20,7 @@ struct AgentOptions {
   bool hooks = false;       // after_apply is configured
   bool in_place = true;     // readers are kept out while weights change
   std::uint64_t ready_lag_max = 1;
+  Duration hook_give_up = std::chrono::minutes(10);  // a hook that fails that long: not ready
   Duration heartbeat_period = std::chrono::seconds(1);
   Duration hello_period = std::chrono::seconds(5);  // Hello again, though nothing has changed
   Duration coordinator_lost_after = std::chrono::seconds(5);
@@ -77,8 +78,9 @@ class AgentRole {
     bool resolving = false;  // frames are resolved, not only spooled
     bool left_out = false;   // the fleet committed it without this node
     bool check_written = false;
-    bool touched = false;    // an attempt to apply may have written something
-    bool untouched = false;  // none has, and none runs
+    bool touched = false;                   // an attempt to apply may have written something
+    bool untouched = false;                 // none has, and none runs
+    std::optional<TimePoint> hook_failing;  // before_apply, since then
     TimePoint prove_deadline;
     TimePoint query_at;
     TimePoint prepared_at;
@@ -111,6 +113,8 @@ class AgentRole {
     std::optional<TimePoint> retry_at;
     bool running = false;
     int retries = 0;
+    std::optional<TimePoint> failing{};  // since then
+    std::optional<wire::Cause> cause{};
   };
   struct Session {
     SessionId id;
@@ -205,6 +209,9 @@ class AgentRole {
   void acknowledge(RefitId refit, std::optional<wire::Cause> cause);
   void call_hooks();
   void tick_refits();
+  bool has_failed_long(const std::optional<TimePoint>& since) const {
+    return since && now_ - *since > options_.hook_give_up;
+  }
 
   AgentOptions options_;
   AgentRecovery recovery_;

@@ -380,6 +380,33 @@ TEST(AgentRole, AReaderThatHoldsTheLockMakesItLagAndAFullDiskKeepsItApplying) {
   EXPECT_FALSE(rig.state.ready);
 }
 
+TEST(AgentRole, RuntimeThatRefusesToPauseTooLongTakesTheNodeOut) {
+  AgentRig rig;
+  rig.start_apply();
+  const auto refused = make_error(ErrorCode::kBusy, Stage::kApply, "before_apply: status 503");
+  rig.step(agent::ApplyFailed{refit_id(1), refused, true, true});
+  EXPECT_EQ(rig.state.state, MemberState::kLagging);
+  EXPECT_TRUE(rig.state.ready);
+  for (int i = 0; i < 20; ++i) {
+    if (find<agent::ApplyJournal>(rig.wait(std::chrono::minutes(1)))) {
+      rig.step(agent::ApplyFailed{refit_id(1), refused, true, true});
+    }
+  }
+  EXPECT_EQ(rig.state.state, MemberState::kLagging);
+  EXPECT_FALSE(rig.state.ready);
+  EXPECT_EQ(rig.state.cause->detail, refused.detail);
+}
+
+TEST(AgentRole, ReadersOfTwoSetsStayWhileTheStandbyIsWritten) {
+  AgentOptions options;
+  options.in_place = false;
+  AgentRig rig(AgentRig::at_version_5(), options);
+  rig.start_apply();
+  EXPECT_EQ(rig.state.state, MemberState::kApplying);
+  EXPECT_TRUE(rig.state.ready);
+  EXPECT_EQ(rig.state.content, content(5));
+}
+
 TEST(AgentRole, WhoWasTooSlowForTheVoteStillAppliesWhatItProves) {
   AgentRig rig;
   rig.prove();
@@ -489,6 +516,30 @@ TEST(AgentRole, StartedWithAHookDueCallsItUntilItSucceeds) {
   ASSERT_TRUE(find<agent::CallAfterApply>(rig.wait(std::chrono::seconds(5))));
   rig.step(agent::HookDone{refit_id(1), ok()});
   EXPECT_EQ(std::get<HookedRecord>(rig.sync()).refit, refit_id(1));
+}
+
+TEST(AgentRole, RuntimeThatFailsToLoadTooLongTakesTheNodeOutUntilItDoes) {
+  AgentRecovery recovery = AgentRig::at_version_5();
+  recovery.hooks_due = {refit_id(1)};
+  AgentOptions options;
+  options.hooks = true;
+  AgentRig rig(recovery, options);
+  rig.connect();
+  const auto failed = failure(ErrorCode::kBusy, Stage::kApply, "after_apply: status 500");
+  rig.step(agent::HookDone{refit_id(1), failed});
+  EXPECT_TRUE(rig.state.ready);
+  for (int i = 0; i < 20; ++i) {
+    rig.hear(wire::Welcome{kFleet, kEpoch, content(5)});  // the coordinator is there
+    if (find<agent::CallAfterApply>(rig.wait(std::chrono::minutes(1)))) {
+      rig.step(agent::HookDone{refit_id(1), failed});
+    }
+  }
+  EXPECT_FALSE(rig.state.ready);
+  EXPECT_EQ(rig.state.cause->detail, "after_apply: status 500");
+  rig.wait(std::chrono::minutes(2));
+  rig.step(agent::HookDone{refit_id(1), ok()});
+  rig.sync();
+  EXPECT_TRUE(rig.state.ready);
 }
 
 TEST(AgentRole, UnreadableStateIsRecordedAsAReseedUntilAnAnchorComes) {
