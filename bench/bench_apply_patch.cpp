@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Applying one journal to one weight file: io_uring, pread and pwrite, and stores through a
-// mapping, on the same file in the same run, its pages written back (clean) before each pass.
+// mapping, on the same file in the same run, its pages written back (clean) before each pass. What
+// they are compared with: the same file rewritten with pread and pwrite of 1 MiB. Passes take
+// turns.
 //   bench_apply_patch DIRECTORY [MiB 512] [percent 3] [runs 5]
 #include <sys/mman.h>
 
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -111,59 +114,97 @@ Status apply_through_mapping(const JournalReader& journal, CheckpointDir& checkp
   return ok();
 }
 
-template <typename Pass>
-void measure(const char* name, const Setup& setup, CheckpointDir& checkpoint, Pass&& pass) {
+Status rewrite(CheckpointDir& checkpoint) {
+  File& file = checkpoint.file(0);
+  WEFT_TRY(const std::uint64_t bytes, file.size());
+  std::vector<std::byte> part(kMiB);
+  for (std::uint64_t at = 0; at < bytes; at += kMiB) {
+    const auto now =
+        std::span(part).first(static_cast<std::size_t>(std::min<std::uint64_t>(kMiB, bytes - at)));
+    WEFT_TRY_STATUS(file.read(at, now));
+    WEFT_TRY_STATUS(file.write(at, now));
+  }
+  return ok();
+}
+
+// One way to change the file, and how long its passes took.
+struct Contender {
+  std::string name;
+  CheckpointDir* checkpoint = nullptr;
+  std::function<Status()> pass;
   std::vector<double> applied;
   std::vector<double> synced;
+};
+
+double middle(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+void take_turns(const Setup& setup, std::vector<Contender>& contenders) {
   for (int i = 0; i < setup.runs; ++i) {
-    WEFT_ASSERT(checkpoint.sync());
-    const auto start = std::chrono::steady_clock::now();
-    WEFT_ASSERT(pass());
-    applied.push_back(seconds_of(start));
-    WEFT_ASSERT(checkpoint.sync());
-    synced.push_back(seconds_of(start));
+    for (Contender& contender : contenders) {
+      WEFT_ASSERT(contender.checkpoint->sync());
+      const auto start = std::chrono::steady_clock::now();
+      WEFT_ASSERT(contender.pass());
+      contender.applied.push_back(seconds_of(start));
+      WEFT_ASSERT(contender.checkpoint->sync());
+      contender.synced.push_back(seconds_of(start));
+    }
   }
-  std::sort(applied.begin(), applied.end());
-  std::sort(synced.begin(), synced.end());
   const double mb = static_cast<double>(setup.model_bytes) / 1e6;
-  const auto middle = static_cast<std::size_t>(setup.runs / 2);
-  std::printf("%-22s %7.0f MB/s applied (%.0f to %.0f), %7.0f MB/s with data sync\n", name,
-              mb / applied[middle], mb / applied.back(), mb / applied.front(), mb / synced[middle]);
+  const double plain = middle(contenders.front().applied);
+  const double plain_synced = middle(contenders.front().synced);
+  for (const Contender& contender : contenders) {
+    const double seconds = middle(contender.applied);
+    const double synced = middle(contender.synced);
+    std::printf("%-24s %6.0f MB/s applied, %.2f of rewriting; %6.0f MB/s with data sync, %.2f\n",
+                contender.name.c_str(), mb / seconds, plain / seconds, mb / synced,
+                plain_synced / synced);
+  }
 }
 
 void run(const Setup& setup) {
   auto store = *open_store(setup.directory, {Engine::kPosix, Durability::kDisk}, no_events);
   write_model(*store, setup.model_bytes);
   auto journals = *store->open_directory("bench-journal", true);
-  std::uint64_t changes = 0;
-  {
-    const auto checkpoint = *CheckpointDir::open_path(
-        setup.directory, Access::kRead, {Engine::kPosix, Durability::kDisk}, no_events);
-    changes = write_journal(*journals, checkpoint, setup.percent);
-  }
-  for (const Engine engine : {Engine::kUring, Engine::kPosix}) {
-    auto checkpoint = *CheckpointDir::open_path(setup.directory, Access::kReadWrite,
-                                                {engine, Durability::kDisk}, no_events);
-    const auto journal = *JournalReader::open(*journals, kRefit, checkpoint.schema());
-    if (engine == Engine::kUring) {
-      std::printf("%llu MiB, %.2f %% of BF16 changed (%llu), journal %.3f bytes per change\n",
-                  static_cast<unsigned long long>(setup.model_bytes / kMiB), setup.percent,
-                  static_cast<unsigned long long>(changes),
-                  static_cast<double>(journal->record_bytes()) / static_cast<double>(changes));
-    }
+  const auto open_by = [&](Engine engine) {
+    return *CheckpointDir::open_path(setup.directory, Access::kReadWrite,
+                                     {engine, Durability::kDisk}, no_events);
+  };
+  auto by_uring = open_by(Engine::kUring);
+  auto by_posix = open_by(Engine::kPosix);
+  const std::uint64_t changes = write_journal(*journals, by_posix, setup.percent);
+  const auto journal = *JournalReader::open(*journals, kRefit, by_posix.schema());
+  std::printf("%llu MiB, %.2f %% of BF16 changed (%llu), journal %.3f bytes per change\n",
+              static_cast<unsigned long long>(setup.model_bytes / kMiB), setup.percent,
+              static_cast<unsigned long long>(changes),
+              static_cast<double>(journal->record_bytes()) / static_cast<double>(changes));
+  std::vector<Contender> contenders;
+  contenders.push_back({"rewriting, 1 MiB", &by_posix, [&] { return rewrite(by_posix); }, {}, {}});
+  for (CheckpointDir* checkpoint : {&by_uring, &by_posix}) {
     for (const std::uint32_t threads : {1U, 2U}) {
-      PatchOptions options;
-      options.threads = threads;
-      const std::string name = std::string(engine == Engine::kUring ? "io_uring" : "pread/pwrite") +
-                               ", " + std::to_string(threads) + " thread(s)";
-      measure(name.c_str(), setup, checkpoint,
-              [&] { return static_cast<bool>(apply_journal(*journal, checkpoint, options)); });
-    }
-    if (engine == Engine::kPosix) {
-      measure("mapping, 1 thread", setup, checkpoint,
-              [&] { return static_cast<bool>(apply_through_mapping(*journal, checkpoint)); });
+      const std::string engine = checkpoint == &by_uring ? "io_uring, " : "pread/pwrite, ";
+      contenders.push_back({engine + std::to_string(threads) + " thread(s)",
+                            checkpoint,
+                            [&journal, checkpoint, threads]() -> Status {
+                              PatchOptions options;
+                              options.threads = threads;
+                              WEFT_TRY(const auto stats,
+                                       apply_journal(*journal, *checkpoint, options));
+                              static_cast<void>(stats);
+                              return ok();
+                            },
+                            {},
+                            {}});
     }
   }
+  contenders.push_back({"mapping, 1 thread",
+                        &by_posix,
+                        [&] { return apply_through_mapping(*journal, by_posix); },
+                        {},
+                        {}});
+  take_turns(setup, contenders);
   WEFT_ASSERT(store->remove_tree("bench-journal") && store->remove_tree(kFileName));
 }
 
