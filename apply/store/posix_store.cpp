@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 
+#include "apply/store/lock_holder.hpp"
 #include "apply/store/native_error.hpp"
 #include "apply/store/plain_queue.hpp"
 #include "apply/store/posix_file.hpp"
@@ -240,8 +241,10 @@ Result<std::unique_ptr<FileLock>> PosixStore::try_lock(std::string_view name, Lo
     if (errno != EINTR) break;
   }
   if (errno == EWOULDBLOCK) {
-    return failure(ErrorCode::kBusy, Stage::kOpen,
-                   path_ + "/" + std::string(name) + " is locked by another process", EWOULDBLOCK);
+    return failure(
+        ErrorCode::kBusy, Stage::kOpen,
+        path_ + "/" + std::string(name) + " is locked by " + lock_holder(opened->number()),
+        EWOULDBLOCK);
   }
   return error(errno, "lock", name);
 }

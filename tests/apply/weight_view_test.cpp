@@ -2,6 +2,7 @@
 #include "weft/weight_view.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -345,7 +346,11 @@ TEST_F(WeightViewTest, ReaderThatKeepsASetHoldsTheNextButOneVersionUp) {
   };
   ASSERT_TRUE(bring(0, 1s));
   ASSERT_TRUE(sets->flip());
-  EXPECT_EQ(bring(1, 10ms).error().code, ErrorCode::kBusy);
+  const auto held_up = bring(1, 10ms);
+  ASSERT_FALSE(held_up);
+  EXPECT_EQ(held_up.error().code, ErrorCode::kBusy);
+  EXPECT_NE(held_up.error().detail.find("process " + std::to_string(::getpid())), std::string::npos)
+      << held_up.error().detail;
   for (const auto& [name, tensors] : versions_[0]) {
     EXPECT_EQ(read_file(lock->path() + "/" + name), safetensors_bytes(tensors));
   }
