@@ -22,6 +22,8 @@ using transport::PortZero;
 
 constexpr std::uintmax_t kConfigBytesMax = 1024 * 1024;
 constexpr milliseconds kDay = 24h;
+constexpr std::size_t kHookCallsMax = 16;
+constexpr std::size_t kHookBytesMax = 8192;
 
 constexpr std::array kLogLevels = {
     std::pair{std::string_view("debug"), LogLevel::kDebug},
@@ -43,9 +45,9 @@ constexpr std::array kEngines = {
     std::pair{std::string_view("uring"), ApplyEngine::kUring},
     std::pair{std::string_view("posix"), ApplyEngine::kPosix},
 };
-// "double_buffer" is designed and not built yet: it is refused, never ignored.
 constexpr std::array kApplyModes = {
     std::pair{std::string_view("in_place"), ApplyMode::kInPlace},
+    std::pair{std::string_view("double_buffer"), ApplyMode::kDoubleBuffer},
 };
 
 template <typename Enum, std::size_t N>
@@ -138,6 +140,29 @@ void take(ConfigReader& in, ProducerConfig& producer) {
   in.take_duration("producer.outcome_timeout", producer.outcome_timeout, 1s, kDay);
 }
 
+void take_hook(ConfigReader& in, const char* key, std::vector<apply::HookCall>& calls) {
+  std::vector<std::string> texts;
+  in.take_texts(key, texts, kHookCallsMax, kHookBytesMax);
+  auto parsed = apply::parse_hook(texts);
+  if (parsed) {
+    calls = *std::move(parsed);
+  } else {
+    in.reject(key, parsed.error().detail);
+  }
+}
+
+void take(ConfigReader& in, HookConfig& hook) {
+  take_hook(in, "hook.before_apply", hook.before_apply);
+  take_hook(in, "hook.after_apply", hook.after_apply);
+  in.take_duration("hook.timeout", hook.timeout, 100ms, 1h);
+  in.take_duration("hook.give_up", hook.give_up, 1s, kDay);
+}
+
+void take(ConfigReader& in, ScrubConfig& scrub) {
+  in.take_duration("scrub.period", scrub.period, 0s, 365 * kDay);
+  in.take_bytes("scrub.bytes_per_second", scrub.bytes_per_second, 1 * kMiB, 1024 * kGiB);
+}
+
 // True when they certainly name one directory: by path, or by what is there already.
 bool same_directory(const std::string& a, const std::string& b) {
   std::error_code error;
@@ -171,6 +196,8 @@ Result<AgentConfig> read(ConfigReader& in, AgentConfig config) {
   config.apply_block_bytes = static_cast<std::uint32_t>(block_bytes);
   in.take_duration("apply.lock_timeout", config.apply_lock_timeout, 100ms, 1h);
   in.take_number("ready.max_lag", config.ready_max_lag, 0, 1000);
+  take(in, config.hook);
+  take(in, config.scrub);
   take(in, config.control);
   take(in, config.fabric);
   take(in, config.slots);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "apply/hook/hook_call.hpp"
 #include "apply/store/store.hpp"
 #include "transport/control/host_port.hpp"
 #include "transport/control/tls_options.hpp"
@@ -76,6 +77,20 @@ struct ProducerConfig {
   std::chrono::milliseconds outcome_timeout{600'000};
 };
 
+// [hook]: what a runtime on the node is told around an apply.
+struct HookConfig {
+  std::vector<apply::HookCall> before_apply;
+  std::vector<apply::HookCall> after_apply;
+  std::chrono::milliseconds timeout{30'000};   // of one call
+  std::chrono::milliseconds give_up{600'000};  // failing so long makes the node not ready
+};
+
+// [scrub]: the weight files are read again in the background and compared with the digest table.
+struct ScrubConfig {
+  std::chrono::milliseconds period{86'400'000};  // every chunk at least this often; 0: never
+  std::uint64_t bytes_per_second = 64 * kMiB;    // read no faster
+};
+
 struct AgentConfig {
   transport::HostPort coordinator;            // fleet.coordinator, required
   std::string agent_id;                       // agent.id; empty: made once and kept in state.dir
@@ -93,6 +108,8 @@ struct AgentConfig {
   std::uint32_t ready_max_lag = 1;    // ready.max_lag: versions behind and still ready
   std::chrono::milliseconds stop_grace{
       30'000};  // agent.stop_grace: SIGTERM waits for an apply so long
+  HookConfig hook;
+  ScrubConfig scrub;
   ControlConfig control;
   FabricConfig fabric;
   SlotsConfig slots;

@@ -17,6 +17,12 @@ constexpr std::size_t kComplaintsMax = 20;
 
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
+bool is_clean(const std::string& text, std::size_t bytes_max) {
+  return text.size() <= bytes_max && std::none_of(text.begin(), text.end(), [](char c) {
+           return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+         });
+}
+
 }  // namespace
 
 struct ConfigReader::Document {
@@ -93,14 +99,40 @@ void ConfigReader::wrong(const char* key, const std::string& expected) {
                                   Document::shown(*node) + ": expected " + expected);
 }
 
+void ConfigReader::take_texts(const char* key, std::vector<std::string>& target,
+                              std::size_t count_max, std::size_t bytes_max) {
+  if (const toml::node* node = document_->find(key)) {
+    const toml::array* array = node->as_array();
+    bool clean = array != nullptr && array->size() <= count_max;
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; clean && i < array->size(); ++i) {
+      const auto value = array->get(i)->value_exact<std::string>();
+      clean = value && is_clean(*value, bytes_max);
+      if (clean) texts.push_back(*value);
+    }
+    if (clean) {
+      target = std::move(texts);
+    } else {
+      wrong(key, "an array of at most " + std::to_string(count_max) + " texts, each of at most " +
+                     std::to_string(bytes_max) + " bytes without control characters");
+    }
+  }
+  std::string shown;
+  for (const std::string& text : target) {
+    shown += shown.empty() ? "\"" : ", \"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') shown += '\\';
+      shown += c;
+    }
+    shown += '"';
+  }
+  note(key, "[" + shown + "]");
+}
+
 void ConfigReader::take_text(const char* key, std::string& target, std::size_t bytes_max) {
   if (const toml::node* node = document_->find(key)) {
     const auto value = node->value_exact<std::string>();
-    const bool clean = value && value->size() <= bytes_max &&
-                       std::none_of(value->begin(), value->end(), [](char c) {
-                         return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-                       });
-    if (clean) {
+    if (value && is_clean(*value, bytes_max)) {
       target = *value;
     } else {
       wrong(key,

@@ -30,6 +30,9 @@ class ConfigReader {
   bool present(const char* key) const;
 
   void take_text(const char* key, std::string& target, std::size_t bytes_max = 4096);
+  // An array of texts.
+  void take_texts(const char* key, std::vector<std::string>& target, std::size_t count_max,
+                  std::size_t bytes_max);
   // Letters, digits, '.', '_' and '-': names that end up in logs, paths and labels.
   void take_name(const char* key, std::string& target, std::size_t bytes_max);
   void take_flag(const char* key, bool& target);

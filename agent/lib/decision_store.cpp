@@ -7,9 +7,16 @@
 #include <cerrno>
 #include <filesystem>
 #include <utility>
+#include <variant>
+
+#include "agent/lib/fault_point.hpp"
 
 namespace weft::agent {
 namespace {
+
+// Of apply::CoordinatorRecord, in its order: where a test may end this process.
+constexpr std::array kRecordNames = {"fleet", "start", "content", "verdict", "acked", "forgotten"};
+static_assert(kRecordNames.size() == std::variant_size_v<apply::CoordinatorRecord>);
 
 constexpr const char* kLockName = "weft.coordinator";
 constexpr const char* kLogName = "decisions";
@@ -70,6 +77,7 @@ Status DecisionStore::append(const apply::CoordinatorRecord& record) {
   const apply::LogRecord raw = apply::encode(record);
   WEFT_TRY_STATUS(log_.append(raw.kind, raw.payload));
   records_.push_back(record);
+  kill_point(std::string("coordinator.after_") + kRecordNames[record.index()]);
   return ok();
 }
 

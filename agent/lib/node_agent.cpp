@@ -2,6 +2,7 @@
 #include "agent/lib/node_agent.hpp"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -14,6 +15,11 @@ namespace weft::agent {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(50);
+
+// Of apply::StateRecord, in its order: where a test may end this process.
+constexpr std::array kRecordNames = {"epoch",   "begin",  "prepared", "commit",
+                                     "applied", "hooked", "abort",    "reseed"};
+static_assert(kRecordNames.size() == std::variant_size_v<apply::StateRecord>);
 
 transport::ControlClientOptions client_options(const AgentConfig& config) {
   transport::ControlClientOptions options;
@@ -57,6 +63,7 @@ void NodeAgent::request_stop() { body_->request_stop(); }
 NodeSnapshot NodeAgent::snapshot() const { return body_->snapshot(); }
 
 NodeAgent::Body::~Body() {
+  scrubber_.reset();
   if (client_) client_->close();
   runs_.with([](Runs& runs) {
     for (auto& [refit, run] : runs) run->cancel();
@@ -74,6 +81,7 @@ NodeAgent::Body::~Body() {
 
 Status NodeAgent::Body::open() {
   process_ = random_process_id();
+  WEFT_TRY_STATUS(open_hooks());  // before any lock, thread or rail that a child could inherit
   WEFT_TRY(state_, NodeState::open(config_, events_));
   transport::SlabOptions slab;
   slab.slot_count = config_.slots.count;
@@ -96,8 +104,53 @@ Status NodeAgent::Body::open() {
   apply::AgentOptions options;
   options.endpoint = {state_->agent_id(), process_, config_.region, relay_->rails()};
   options.ready_lag_max = config_.ready_max_lag;
+  options.in_place = !state_->has_sets();
+  options.hooks = hooks_->has_after_apply();
+  options.hook_give_up = config_.hook.give_up;
   role_ = std::make_unique<apply::AgentRole>(std::move(options), state_->recovery());
-  snapshot_.with([&](NodeSnapshot& shown) { shown.agent_id = state_->agent_id(); });
+  snapshot_.with([&](NodeSnapshot& shown) {
+    shown.agent_id = state_->agent_id();
+    shown.fleet = state_->recovery().fleet;
+    shown.epoch = state_->recovery().epoch;
+    shown.content = state_->recovery().content;
+  });
+  open_scrubber();
+  return ok();
+}
+
+void NodeAgent::Body::open_scrubber() {
+  apply::ScrubOptions options;
+  options.period = config_.scrub.period;
+  options.bytes_per_second = config_.scrub.bytes_per_second;
+  options.subject = [this] { return scrub_subject(); };
+  options.on_damage = [this](Error error) {
+    damaged_.store(true);
+    post(apply::agent::WeightsDamaged{std::move(error)});
+  };
+  scrubber_ = std::make_unique<apply::Scrubber>(std::move(options));
+}
+
+// Table, its lattice and the files belong together only while none of them changes.
+std::optional<apply::ScrubSubject> NodeAgent::Body::scrub_subject() const {
+  const auto changing = [this] {
+    return applying_.load() != 0 || tables_under_way_.load() != 0 || damaged_.load();
+  };
+  const std::uint64_t generation = applies_begun_.load();
+  if (changing()) return std::nullopt;
+  apply::ScrubSubject subject{state_->checkpoint(), state_->table(), &state_->lattice(),
+                              generation};
+  if (subject.table == nullptr || changing() || applies_begun_.load() != generation) {
+    return std::nullopt;
+  }
+  return subject;
+}
+
+Status NodeAgent::Body::open_hooks() {
+  apply::HookOptions options;
+  options.before_apply = config_.hook.before_apply;
+  options.after_apply = config_.hook.after_apply;
+  options.timeout = config_.hook.timeout;
+  WEFT_TRY(hooks_, apply::Hooks::open(std::move(options)));
   return ok();
 }
 
@@ -130,7 +183,10 @@ void NodeAgent::Body::finish_apply() {
 }
 
 NodeSnapshot NodeAgent::Body::snapshot() const {
-  return snapshot_.with([](const NodeSnapshot& shown) { return shown; });
+  NodeSnapshot snapshot = snapshot_.with([](const NodeSnapshot& shown) { return shown; });
+  snapshot.weights_path = state_->weights_path();
+  snapshot.scrub = scrubber_->progress();
+  return snapshot;
 }
 
 void NodeAgent::Body::post(apply::AgentEvent event) {
@@ -264,7 +320,14 @@ void NodeAgent::Body::act(apply::agent::CloseSession& action) {
 }
 
 void NodeAgent::Body::act(apply::agent::AppendRecord& action) {
+  if (const auto* epoch = std::get_if<apply::EpochRecord>(&action.record)) {
+    snapshot_.with([&](NodeSnapshot& shown) {
+      shown.fleet = epoch->fleet;
+      shown.epoch = epoch->epoch;
+    });
+  }
   if (auto appended = state_->append(action.record); appended) {
+    kill_point(std::string("agent.after_") + kRecordNames[action.record.index()]);
     next_events_.push_back(apply::agent::LogSynced{action.token});
   } else {
     next_events_.push_back(apply::agent::LogFailed{action.token, appended.error()});
@@ -297,25 +360,25 @@ void NodeAgent::Body::act(apply::agent::UpdatePlan& action) {
           {"refit", to_string(run->refit())}, {"revision", revision}, {"outcome", outcome}});
 }
 
-void NodeAgent::Body::act(apply::agent::CallAfterApply& action) {
-  next_events_.push_back(apply::agent::HookDone{action.refit, ok()});
-}
-
 void NodeAgent::Body::act(apply::agent::Probe& action) {
   next_events_.push_back(apply::agent::Probed{state_->probe(action.cause)});
 }
 
 void NodeAgent::Body::act(apply::agent::ShowState& action) {
   snapshot_.with([&](NodeSnapshot& shown) {
+    damaged_.store(action.state == wire::MemberState::kNeedsReseed);
     shown.state = action.state;
     shown.cause = action.cause;
     shown.content = action.content;
     shown.committed = action.committed;
     shown.ready = action.ready;
   });
-  if (applying_.load() != 0) return;  // the apply itself keeps the page
-  const auto phase = action.ready ? apply::ReadPhase::kReady : apply::ReadPhase::kNotReady;
-  if (auto written = state_->page().write(phase, action.content); !written) {
+  // While files change in place the apply keeps the page; while a standby is built its readers
+  // stay where they are.
+  const bool applying = applying_.load() != 0;
+  if (applying && !state_->has_sets()) return;
+  const auto content = applying ? std::nullopt : std::optional(action.content);
+  if (auto written = state_->show_page(action.ready, content); !written) {
     events_.report(Severity::kError, "state_page_failed",
                    std::vector<EventField>{{"error", written.error().message()}});
   }

@@ -8,11 +8,20 @@
 #include <string>
 
 #include "agent/lib/config.hpp"
+#include "apply/patch/scrubber.hpp"
 #include "weft/base/event_sink.hpp"
 #include "weft/base/result.hpp"
 #include "weft/wire/messages.hpp"
 
 namespace weft::agent {
+
+// How long the steps of the last refit took. A pause: readers of the files in place were kept out.
+struct NodeTimes {
+  std::uint64_t applies = 0;
+  double prove_seconds = 0;
+  double apply_seconds = 0;
+  double pause_seconds = 0;
+};
 
 // What a node is now, for status pages, /readyz and metrics.
 struct NodeSnapshot {
@@ -23,7 +32,11 @@ struct NodeSnapshot {
   Content committed;  // the fleet's, as far as known
   bool ready = false;
   bool connected = false;
-  std::string fabric;  // the one line about the chosen provider
+  FleetId fleet;
+  Epoch epoch;
+  std::string weights_path;  // where readers find the files
+  NodeTimes times;
+  apply::ScrubProgress scrub;
 };
 
 // NodeAgent is the process on a rollout node: it joins a fleet, relays, stages, applies and

@@ -17,6 +17,7 @@
 #include "agent/lib/node_state.hpp"
 #include "agent/lib/refit_run.hpp"
 #include "apply/commit/agent_role.hpp"
+#include "apply/hook/hooks.hpp"
 #include "transport/buffer/slab_pool.hpp"
 #include "transport/control/control_client.hpp"
 #include "transport/relay/relay.hpp"
@@ -52,7 +53,17 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void post(apply::AgentEvent event);  // any
   void step(const apply::AgentEvent& event);
   Status open_client();
+  Status open_hooks();
+  void open_scrubber();
+  std::optional<apply::ScrubSubject> scrub_subject() const;  // any
   void finish_apply();
+
+  // Beside its status: what an apply that failed has done.
+  struct ApplyOutcome {
+    bool untouched = true;
+    bool by_hook = false;
+    double pause_seconds = 0;
+  };
 
   // node_agent.cpp: actions that are done at once
   void act(apply::agent::Send& action);
@@ -61,23 +72,28 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void act(apply::agent::RetireRefit& action);
   void act(apply::agent::StartResolve& action);
   void act(apply::agent::UpdatePlan& action);
-  void act(apply::agent::CallAfterApply& action);
   void act(apply::agent::Probe& action);
   void act(apply::agent::ShowState& action);
   void act(apply::agent::Note& action);
   void act(apply::agent::Stop& action);
+  // node_agent_apply.cpp
+  void act(apply::agent::ApplyJournal& action);
+  void act(apply::agent::CallAfterApply& action);
+  apply::PatchOptions patch_options() const;
+  apply::HookFacts hook_facts(const RefitId& refit, const Content& content) const;
+  Status before_apply(const apply::agent::ApplyJournal& action, bool& by_hook) const;
+  Status apply_in_place(const apply::agent::ApplyJournal& action, ApplyOutcome& outcome);
+  Status apply_to_standby(const apply::agent::ApplyJournal& action,
+                          const std::vector<RefitId>& retained, ApplyOutcome& outcome);
   // node_agent_refit.cpp: actions that take a job
   void act(apply::agent::ComputeTable& action);
   void act(apply::agent::OpenRefit& action);
   void act(apply::agent::Prove& action);
-  void act(apply::agent::ApplyJournal& action);
   void act(apply::agent::ForgetRefit& action);
   Result<const codec::Lattice*> find_lattice(const Digest& digest);
   Status open_refit(RefitRun& run);
   Status enter_trees(RefitRun& run);
   Status prove(RefitRun& run, const wire::Manifest& manifest, TimePoint deadline);
-  Status apply_refit(const RefitId& refit, const Content& target, bool check_written,
-                     bool& untouched);
   void resolved(RefitRun& run, const apply::FrameId& frame, const Result<apply::Accepted>& outcome);
   Result<std::uint32_t> read_spool(const transport::FrameWanted& wanted,
                                    std::span<std::byte> into) const;
@@ -93,8 +109,12 @@ class NodeAgent::Body final : public transport::RelayObserver,
   std::atomic<bool> stop_{false};
   std::optional<Error> fatal_;
   std::atomic<std::uint32_t> applying_{0};
+  std::atomic<std::uint64_t> applies_begun_{0};
+  std::atomic<std::uint32_t> tables_under_way_{0};
+  std::atomic<bool> damaged_{false};  // known: needs a reseed
   Guarded<NodeSnapshot> snapshot_;
 
+  std::unique_ptr<apply::Hooks> hooks_;
   Mailbox mailbox_;
   std::unique_ptr<NodeState> state_;
   Guarded<Runs> runs_;
@@ -112,6 +132,7 @@ class NodeAgent::Body final : public transport::RelayObserver,
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;
   Jobs jobs_;
+  std::unique_ptr<apply::Scrubber> scrubber_;
 };
 
 }  // namespace weft::agent

@@ -6,8 +6,6 @@
 
 #include "agent/lib/fault_point.hpp"
 #include "agent/lib/node_agent_body.hpp"
-#include "apply/patch/patcher.hpp"
-#include "apply/read/writer_turn.hpp"
 
 namespace weft::agent {
 namespace {
@@ -28,16 +26,19 @@ std::optional<NodeIndex> find_self(const wire::Plan& plan, const std::string& me
 
 void NodeAgent::Body::act(apply::agent::ComputeTable& action) {
   const Digest digest = action.lattice;
+  ++tables_under_way_;
   jobs_.start([this, digest] {
     const auto lattice = find_lattice(digest);
     auto table = lattice ? state_->compute_table(**lattice,
                                                  std::max(1U, std::thread::hardware_concurrency()))
                          : Result<TablePointer>(lattice.error());
     Status adopted = table ? state_->adopt_table(**lattice, *table) : Status(table.error());
+    --tables_under_way_;
     if (!adopted) {
       post(apply::agent::TableFailed{adopted.error()});
       return;
     }
+    scrubber_->note_verified();
     post(apply::agent::TableComputed{(*lattice)->digest(), (*table)->root(**lattice),
                                      state_->boot(), state_->stamps()});
   });
@@ -95,11 +96,13 @@ Status NodeAgent::Body::open_refit(RefitRun& run) {
   base.refit = plan.refit;
   base.base = plan.base;
   base.lattice = &state_->lattice();
-  base.checkpoint = &state_->checkpoint();
+  auto checkpoint = state_->checkpoint();
+  base.checkpoint = checkpoint.get();
   base.table = table.get();
+  base.open_targets = [this] { return state_->prepare_targets(); };
   // What an earlier process of this node has spooled of the refit is not asked for again.
   WEFT_TRY(auto resolver, apply::Resolver::open(base, state_->storage(), true));
-  run.set_resolver(std::move(resolver), std::move(table));
+  run.set_resolver(std::move(resolver), std::move(table), std::move(checkpoint));
   return enter_trees(run);
 }
 
@@ -158,7 +161,11 @@ void NodeAgent::Body::act(apply::agent::Prove& action) {
   relay_->set_goal(refit, std::move(frame_counts));
   const TimePoint deadline = action.deadline;
   jobs_.start([this, run, manifest, deadline] {
+    const auto begun = std::chrono::steady_clock::now();
     if (auto proved = prove(*run, *manifest, deadline); proved) {
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+      snapshot_.with([&](NodeSnapshot& shown) { shown.times.prove_seconds = seconds; });
       kill_point("agent.before_vote");
       post(apply::agent::Proved{run->refit()});
     } else {
@@ -175,56 +182,6 @@ Status NodeAgent::Body::prove(RefitRun& run, const wire::Manifest& manifest, Tim
   Status proved = run.resolver().prove(manifest);
   run.leave();
   return proved;
-}
-
-void NodeAgent::Body::act(apply::agent::ApplyJournal& action) {
-  ++applying_;
-  const RefitId refit = action.refit;
-  const Content target = action.target;
-  const bool check_written = action.check_written;
-  jobs_.start([this, refit, target, check_written] {
-    bool untouched = true;
-    const Status applied = apply_refit(refit, target, check_written, untouched);
-    mailbox_.post([this, refit, applied, untouched] {
-      --applying_;
-      if (applied) {
-        step(apply::agent::Applied{refit, state_->boot(), state_->stamps()});
-      } else {
-        step(apply::agent::ApplyFailed{refit, applied.error(), untouched});
-      }
-    });
-  });
-}
-
-Status NodeAgent::Body::apply_refit(const RefitId& refit, const Content& target, bool check_written,
-                                    bool& untouched) {
-  apply::CheckpointDir& checkpoint = state_->checkpoint();
-  WEFT_TRY(auto journal, apply::JournalReader::open(state_->journals(), refit, state_->schema()));
-  WEFT_TRY(auto table, journal->table(state_->lattice()));
-  WEFT_TRY_STATUS(checkpoint.open_for_writing());
-  WEFT_TRY(auto turn, apply::WriterTurn::acquire(checkpoint.store(), state_->page(),
-                                                 config_.apply_lock_timeout));
-  WEFT_TRY_STATUS(turn->begin());
-  untouched = false;
-  apply::PatchOptions options;
-  options.block_bytes = config_.apply_block_bytes;
-  options.threads = std::max(1U, std::thread::hardware_concurrency());
-  options.on_progress = [](std::uint64_t, std::uint64_t) { kill_point("agent.applying"); };
-  WEFT_TRY(const apply::PatchStats stats, apply::apply_journal(*journal, checkpoint, options));
-  WEFT_TRY_STATUS(checkpoint.refresh_identity());
-  if (check_written) {
-    WEFT_TRY(auto now, state_->compute_table(state_->lattice(), options.threads));
-    if (now->root(state_->lattice()) != target.root) {
-      return failure(ErrorCode::kNeedsReseed, Stage::kRecover,
-                     "after the journal the files are " + to_hex(now->root(state_->lattice())) +
-                         ", not " + to_hex(target.root) + ": bytes outside it were lost");
-    }
-  }
-  WEFT_TRY_STATUS(state_->adopt_table(
-      state_->lattice(), std::make_shared<const codec::DigestTable>(std::move(table))));
-  WEFT_TRY_STATUS(turn->finish(target));
-  events_.count("written_bytes", stats.written_bytes);
-  return checkpoint.sync();
 }
 
 void NodeAgent::Body::act(apply::agent::ForgetRefit& action) {

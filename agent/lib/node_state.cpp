@@ -21,16 +21,6 @@ constexpr std::uint64_t kTableBytesMax = std::uint64_t{16} * limits::kChunksMax;
 // Below this much more room than the failed attempt had, trying again would fail again.
 constexpr std::uint64_t kRoomStepBytes = 4 * kMiB;
 
-apply::StoreOptions store_options(const AgentConfig& config) {
-  apply::StoreOptions options;
-  options.engine = config.apply_engine == ApplyEngine::kUring   ? apply::Engine::kUring
-                   : config.apply_engine == ApplyEngine::kPosix ? apply::Engine::kPosix
-                                                                : apply::Engine::kAuto;
-  options.durability = config.durability == Durability::kDisk ? apply::Durability::kDisk
-                                                              : apply::Durability::kProcess;
-  return options;
-}
-
 Status make_directory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -69,6 +59,16 @@ std::string random_agent_id() { return "agent-" + to_hex(random_u64()); }
 
 }  // namespace
 
+apply::StoreOptions store_options(const AgentConfig& config) {
+  apply::StoreOptions options;
+  options.engine = config.apply_engine == ApplyEngine::kUring   ? apply::Engine::kUring
+                   : config.apply_engine == ApplyEngine::kPosix ? apply::Engine::kPosix
+                                                                : apply::Engine::kAuto;
+  options.durability = config.durability == Durability::kDisk ? apply::Durability::kDisk
+                                                              : apply::Durability::kProcess;
+  return options;
+}
+
 NodeState::NodeState(const AgentConfig& config, EventSink& events)
     : config_(config), events_(events), budget_(config.state_bytes_max) {}
 
@@ -77,9 +77,7 @@ Result<std::unique_ptr<NodeState>> NodeState::open(const AgentConfig& config, Ev
   WEFT_TRY_STATUS(state->open_directories());
   const Status readable = state->open_log();
   const FleetId fleet = apply::fold_state(state->records_, false).fleet;
-  WEFT_TRY(auto lock,
-           apply::OwnerLock::acquire(state->checkpoint_->store(), fleet, state->agent_id_));
-  state->owner_lock_.emplace(std::move(lock));
+  WEFT_TRY_STATUS(state->lock_weights(fleet));
   state->gather_evidence(readable);
   state->remove_leftovers();
   return state;
@@ -101,12 +99,10 @@ Status NodeState::open_directories() {
   WEFT_TRY_STATUS(read_identity());
   WEFT_TRY(auto boot, apply::kernel_boot_id());
   boot_ = apply::BootId{boot};
-  WEFT_TRY(auto checkpoint,
-           apply::CheckpointDir::open_path(config_.weights_dir, apply::Access::kRead,
-                                           store_options(config_), events_));
-  checkpoint_.emplace(std::move(checkpoint));
+  WEFT_TRY_STATUS(open_weights());
   WEFT_TRY(lattices_, LatticeStore::open(*state_, schema()));
-  WEFT_TRY(page_, apply::StatePage::open_for_writing(checkpoint_->store()));
+  WEFT_TRY(page_, apply::StatePage::open_for_writing(*weights_));
+  if (sets_) page_->name_set(sets_->current());
   return ok();
 }
 
@@ -151,7 +147,7 @@ Status NodeState::open_log() {
 }
 
 void NodeState::gather_evidence(const Status& readable) {
-  const apply::StateFold fold = apply::fold_state(records_, false);
+  const apply::StateFold fold = apply::fold_state(records_, has_after_apply());
   apply::StateEvidence evidence;
   evidence.log_readable = readable;
   if (fold.applied) {
@@ -177,6 +173,7 @@ void NodeState::gather_evidence(const Status& readable) {
     }
   }
   recovery_ = apply::recover_agent(fold, evidence);
+  shown_.with([&](Shown& shown) { shown.content = recovery_.content; });
 }
 
 void NodeState::remove_leftovers() {
@@ -207,7 +204,8 @@ void NodeState::remove_leftovers() {
 }
 
 std::vector<apply::FileIdentity> NodeState::stamps() const {
-  const auto& all = checkpoint_->identities();
+  const auto held = checkpoint();
+  const auto& all = held->identities();
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(schema().files().size())};
 }
 
@@ -218,7 +216,7 @@ Status NodeState::append(const apply::StateRecord& record) {
   Status appended = log_->append(encoded.kind, encoded.payload);
   const bool full = !appended && appended.error().code == ErrorCode::kNoSpace;
   if (full || (appended && log_->half_full())) {
-    records_ = apply::compact_state(records_, false);
+    records_ = apply::compact_state(records_, has_after_apply());
     std::vector<apply::LogRecord> kept;
     for (const apply::StateRecord& each : records_) kept.push_back(apply::encode(each));
     return log_->rewrite(kept);
@@ -252,9 +250,10 @@ TablePointer NodeState::table() const {
 
 Result<TablePointer> NodeState::compute_table(const codec::Lattice& lattice,
                                               std::uint32_t threads) {
-  apply::CheckpointSource source(lattice, *checkpoint_);
+  const auto held = checkpoint();
+  apply::CheckpointSource source(lattice, *held);
   WEFT_TRY(auto table, codec::digest_flow(lattice, source, threads));
-  WEFT_TRY_STATUS(checkpoint_->check_identity());
+  WEFT_TRY_STATUS(held->check_identity());
   return std::make_shared<const codec::DigestTable>(std::move(table));
 }
 

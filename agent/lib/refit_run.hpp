@@ -39,8 +39,10 @@ class RefitRun {
   bool entered(std::uint32_t revision);
   // True the first time: a frame that does not decode is fetched once more.
   bool refetch_once(const apply::FrameId& frame);
-  void set_resolver(std::unique_ptr<apply::Resolver> resolver, TablePointer base_table) {
+  void set_resolver(std::unique_ptr<apply::Resolver> resolver, TablePointer base_table,
+                    std::shared_ptr<apply::CheckpointDir> checkpoint) {
     base_table_ = std::move(base_table);
+    checkpoint_ = std::move(checkpoint);
     resolver_ = std::move(resolver);
   }
   bool has_resolver() const { return resolver_ != nullptr; }
@@ -73,7 +75,9 @@ class RefitRun {
   const RefitId refit_;
   mutable Guarded<PlanState> plan_;
   Guarded<std::set<apply::FrameId>> refetched_;
-  TablePointer base_table_;  // outlives the resolver, which reads it
+  // Both outlive the resolver, which reads them.
+  TablePointer base_table_;
+  std::shared_ptr<apply::CheckpointDir> checkpoint_;
   std::unique_ptr<apply::Resolver> resolver_;
   mutable Guarded<Activity> activity_;
 };

@@ -98,9 +98,9 @@ void Scrubber::check(const ScrubSubject& subject, ChunkIndex chunk) {
   const codec::Tensor& tensor = subject.checkpoint->schema().tensor(place.tensor);
   options_.on_damage(
       make_error(ErrorCode::kBaseMismatch, Stage::kScan,
-                 "scrub: chunk " + std::to_string(chunk.value) + " (tensor " + tensor.name +
-                     ", elements " + std::to_string(place.first_element) + " to " +
-                     std::to_string(place.first_element + place.element_count - 1) + ", file " +
+                 "scrub: chunk " + std::to_string(chunk.value) + " (tensor " + tensor.name + ", " +
+                     std::to_string(place.element_count) + " elements from element " +
+                     std::to_string(place.element_at(0)) + " on, file " +
                      subject.checkpoint->schema().files()[tensor.file_index].name +
                      ") is not what the digest table says: the node needs a reseed"));
 }

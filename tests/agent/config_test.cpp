@@ -87,7 +87,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"state.retain_refits = -1", "from 0 to 1024"},
         BadLine{"state.retain_refits = \"4\"", "a whole number"},
         BadLine{"state.durability = \"Disk\"", "one of \"disk\", \"process\""},
-        BadLine{"apply.mode = \"double_buffer\"", "one of \"in_place\""},
+        BadLine{"apply.mode = \"in-place\"", "one of \"in_place\""},
+        BadLine{"hook.before_apply = \"POST http://h/\"", "array"},
+        BadLine{"hook.after_apply = [\"post http://h/\"]", "call 1"},
+        BadLine{"scrub.bytes_per_second = \"1B\"", "1MiB"},
         BadLine{"apply.engine = \"\"", "one of \"auto\""},
         BadLine{"apply.block_bytes = \"96KiB\"", "power of two"},
         BadLine{"apply.block_bytes = \"4KiB\"", "from 64KiB"},
@@ -240,6 +243,15 @@ void expect_complete_example(const std::string& path, Load&& load) {
 
 TEST(ConfigExamples, AgentIsCompleteAndShowsTheDefaults) {
   expect_complete_example("configs/dev-agent.toml", load_agent_config);
+}
+
+TEST(ConfigExamples, HooksForARuntimeAreThreeCalls) {
+  const auto loaded = load_agent_config(source_file("configs/hook-runtime.toml"));
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  EXPECT_EQ(loaded->config.hook.before_apply.size(), 1U);
+  ASSERT_EQ(loaded->config.hook.after_apply.size(), 2U);
+  EXPECT_EQ(loaded->config.hook.after_apply[0].body,
+            R"({"model_path": "{path}", "weight_version": "{version}"})");
 }
 
 TEST(ConfigExamples, CoordinatorIsCompleteAndShowsTheDefaults) {

@@ -68,13 +68,14 @@ class Fleet:
     """
 
     def __init__(self, work, base, agent_count=3, shape="kary(2)", coordinator_toml="",
-                 agent_toml="", environment=None, hosts=None):
+                 agent_toml="", environment=None, hosts=None, double_buffer=False):
         self.work = pathlib.Path(work)
         self.base = pathlib.Path(base)
         self.shape = shape
         self.agent_count = agent_count
         self.coordinator_toml = coordinator_toml
-        self.agent_toml = agent_toml
+        self.double_buffer = double_buffer
+        self.agent_toml = agent_toml + ('\napply.mode = "double_buffer"' if double_buffer else "")
         self.environment = dict(environment or {})
         self.hosts = hosts
         self.address = f"{self.host_address(0)}:{7443 if hosts else free_port()}"
@@ -101,8 +102,16 @@ class Fleet:
     def name(self, index):
         return f"node-{index}"
 
-    def weights(self, index):
+    def weights_dir(self, index):
         return self.work / self.name(index) / "weights"
+
+    def weights(self, index):
+        """Where readers find the files now."""
+        folder = self.weights_dir(index)
+        if not self.double_buffer:
+            return folder
+        current = folder / "current"
+        return folder / (current.read_text().strip() if current.exists() else "a")
 
     def state(self, index):
         return self.state_dirs.get(index, self.work / self.name(index) / "state")
@@ -137,6 +146,7 @@ class Fleet:
     def prepare_agent(self, index):
         weights, state = self.weights(index), self.state(index)
         if not weights.exists():
+            weights.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.base, weights)
             for path in [weights, *weights.iterdir()]:
                 path.chmod(0o755 if path.is_dir() else 0o640)
@@ -147,7 +157,7 @@ class Fleet:
         config = self.work / f"{self.name(index)}.toml"
         config.write_text(
             f'fleet.coordinator = "{self.address}"\nagent.id = "{self.name(index)}"\n'
-            f'weights.dir = "{self.weights(index)}"\nstate.dir = "{self.state(index)}"\n'
+            f'weights.dir = "{self.weights_dir(index)}"\nstate.dir = "{self.state(index)}"\n'
             f'fabric.address = "{self.host_address(index + 1)}"\n'
             f"{self.insecure()}{self.agent_toml}\n{extra_toml}\n"
         )

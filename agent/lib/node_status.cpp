@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/lib/node_status.hpp"
+
+#include <cstdio>
+
+#include "agent/lib/json_writer.hpp"
+
+namespace weft::agent {
+namespace {
+
+double seconds_since(TimePoint then, TimePoint now) {
+  return std::chrono::duration<double>(now - then).count();
+}
+
+void write_member(JsonWriter& json, const NodeSnapshot& node) {
+  json.begin_object().member("id", node.agent_id).member("role", "agent");
+  json.member("state", wire::to_string(node.state));
+  json.member("version", node.content.version.value).member("root", to_hex(node.content.root));
+  json.key("cause");
+  if (node.cause) {
+    json.begin_object().member("code", to_string(node.cause->code));
+    json.member("detail", node.cause->detail).end_object();
+  } else {
+    json.null();
+  }
+  json.member("ready", node.ready).member("connected", node.connected);
+  json.member("parent", "").member("bytes", std::uint64_t{0}).end_object();
+}
+
+void write_node(JsonWriter& json, const NodeSnapshot& node, TimePoint now) {
+  json.key("node").begin_object().member("weights", node.weights_path);
+  json.member("applies", node.times.applies);
+  json.member("prove_seconds", node.times.prove_seconds);
+  json.member("apply_seconds", node.times.apply_seconds);
+  json.member("pause_seconds", node.times.pause_seconds);
+  json.key("scrub").begin_object().member("chunks_checked", node.scrub.chunks_checked);
+  json.member("chunk_count", node.scrub.chunk_count).member("passes", node.scrub.passes);
+  json.member("damaged_chunks", node.scrub.damaged_chunks).key("last_pass_seconds_ago");
+  if (node.scrub.pass_ended) {
+    json.value(seconds_since(*node.scrub.pass_ended, now));
+  } else {
+    json.null();
+  }
+  json.end_object().end_object();
+}
+
+std::string number(double value) {
+  char text[32];
+  const int count = std::snprintf(text, sizeof(text), "%.6f", value);
+  return {text, static_cast<std::size_t>(count)};
+}
+
+}  // namespace
+
+std::string node_status_json(const NodeSnapshot& node, TimePoint now) {
+  JsonWriter json;
+  json.begin_object().member("fleet", to_hex(node.fleet));
+  json.member("epoch", node.epoch.number).member("version", node.committed.version.value);
+  json.member("root", to_hex(node.committed.root)).key("members").begin_array();
+  write_member(json, node);
+  json.end_array().key("refit").null().key("last").null();
+  write_node(json, node, now);
+  return json.end_object().take();
+}
+
+std::string node_metrics(const NodeSnapshot& node, TimePoint now) {
+  std::string text;
+  const auto gauge = [&](const char* name, const char* about, const std::string& value) {
+    text += std::string("# HELP ") + name + " " + about + "\n# TYPE " + name + " gauge\n" + name +
+            " " + value + "\n";
+  };
+  const auto count = [](std::uint64_t value) { return std::to_string(value); };
+  const std::uint64_t version = node.content.version.value;
+  const std::uint64_t committed = node.committed.version.value;
+  gauge("weft_node_ready", "1 when readers may use this node.", node.ready ? "1" : "0");
+  gauge("weft_node_version", "Version of the weight files; 0: unknown.", count(version));
+  gauge("weft_committed_version", "The fleet's last committed version, as far as known.",
+        count(committed));
+  gauge("weft_node_lag_versions", "Versions behind the fleet.",
+        count(committed > version ? committed - version : 0));
+  gauge("weft_node_connected", "1 with a session to the coordinator.", node.connected ? "1" : "0");
+  text += std::string("# HELP weft_node_state The node's state; one line, value 1.\n") +
+          "# TYPE weft_node_state gauge\nweft_node_state{state=\"" + wire::to_string(node.state) +
+          "\"} 1\n";
+  gauge("weft_prove_seconds", "Last refit: from its seal to PREPARED.",
+        number(node.times.prove_seconds));
+  gauge("weft_apply_seconds", "Last refit: from COMMIT to published and synced.",
+        number(node.times.apply_seconds));
+  gauge("weft_pause_seconds", "Last refit: readers were kept out so long.",
+        number(node.times.pause_seconds));
+  gauge("weft_scrub_chunks_checked", "Chunks of this scrub pass.",
+        count(node.scrub.chunks_checked));
+  gauge("weft_scrub_damaged_chunks", "Chunks that were not what the digest table says.",
+        count(node.scrub.damaged_chunks));
+  if (node.scrub.pass_ended) {
+    gauge("weft_scrub_age_seconds", "Since every chunk was last verified.",
+          number(seconds_since(*node.scrub.pass_ended, now)));
+  }
+  return text;
+}
+
+}  // namespace weft::agent
