@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft's codec beside its peers' methods and the tools that everybody has, on the same pairs, in one run.
 
-codec_suite.py --build DIR [--bytes 128MiB] [--changed 1,3,5] [--data DIR] [--tools zstd,xdelta3,rsync] [--out DIR]
+codec_suite.py --build DIR [--bytes 512MiB] [--changed 1,3,5] [--data DIR] [--tools zstd,xdelta3,rsync] [--out DIR]
 
 Pairs: generated ones (one per density) and the real ones of --data. For each: bytes that would travel, per changed element and
 over the conditional bound (docs/conditional-bound.md), encode and decode in GB/s of model bytes, and those over a copy (decode)
@@ -20,6 +20,7 @@ import pathlib
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,11 +76,12 @@ class Pair:
     def bytes_over_bound(self):
         return self.method("weft")["ratio_to_bound"]
 
-    def add(self, name, sent_bytes, encode_rate, decode_rate, source):
-        """Rates in bytes of one checkpoint per second; a rate that is not there is None."""
+    def add(self, name, sent_bytes, encode_rate, decode_rate, source, tried=None):
+        """Rates in bytes of one checkpoint per second; a rate that is not there is None. `tried`: on that pair instead."""
+        tried = tried or self
         self.methods.append({
-            "method": name, "bytes": sent_bytes, "bytes_per_changed": sent_bytes / self.changed,
-            "ratio_to_bound": sent_bytes / self.bound_bytes if self.bound_bytes else None,
+            "method": name, "bytes": sent_bytes, "bytes_per_changed": sent_bytes / tried.changed,
+            "ratio_to_bound": sent_bytes / tried.bound_bytes if tried.bound_bytes else None,
             "encode_gb_per_second": encode_rate and encode_rate / 1e9,
             "decode_gb_per_second": decode_rate and decode_rate / 1e9,
             "encode_over_compare": encode_rate and encode_rate / self.rates["compare"],
@@ -96,16 +98,18 @@ class Pair:
         return 200 * self.changed / self.model_bytes
 
 
+def count(options, pair, work, profile="compact"):
+    """Bytes of the file that `weft diff -o` writes; sets the pair's facts."""
+    command = [options.build / "weft", "diff", pair.old, pair.new, "-o", work / "step.weft", "--profile", profile, "--json"]
+    facts = json.loads(run(command)[0])
+    pair.model_bytes, pair.changed = facts["tensor_bytes"], facts["changed_elements"]
+    pair.bound_bytes = facts["bound_bytes_per_changed"] * pair.changed
+    return facts["file_bytes"]
+
+
 def measure_codecs(options, pair, work):
-    """weft and the peers' methods: sizes of weft are those of the file that `weft diff -o` writes."""
-    weft = options.build / "weft"
-    files = {}
-    for name, profile in (("weft", "compact"), ("weft_fast", "fast")):
-        output, _ = run([weft, "diff", pair.old, pair.new, "-o", work / "step.weft", "--profile", profile, "--json"])
-        files[name] = json.loads(output)
-    pair.model_bytes = files["weft"]["tensor_bytes"]
-    pair.changed = files["weft"]["changed_elements"]
-    pair.bound_bytes = files["weft"]["bound_bytes_per_changed"] * pair.changed
+    """weft and the peers' methods."""
+    files = {name: count(options, pair, work, profile) for name, profile in (("weft", "compact"), ("weft_fast", "fast"))}
     raw = work / "rates.json"
     run([options.build / "bench" / "bench_codec_pairs", pair.old, pair.new, "--benchmark_enable_random_interleaving=true",
          f"--benchmark_repetitions={options.repetitions}", f"--benchmark_min_time={options.min_time}",
@@ -119,7 +123,7 @@ def measure_codecs(options, pair, work):
         if "sent_bytes" in row:
             sent[name] = int(row["sent_bytes"])
     for name, (encode, decode) in METHODS.items():
-        size = files[name]["file_bytes"] if name in files else sent[encode]
+        size = files.get(name) or sent[encode]
         pair.add(name, size, pair.rates[encode], pair.rates[decode], "one thread, memory to memory")
 
 
@@ -147,27 +151,26 @@ def tool_rsync(old, new, work):
     return sum(int(re.sub(r"\D", "", count)) for count in counts), seconds, None, node / new.name
 
 
-def measure_tool(pair, name, work):
-    """A tool on every file, as a user would run it: wall time of the whole process, files in the page cache."""
+def measure_tool(pair, tried, name, work):
+    """A tool on every file of the pair `tried`, as a user would run it: wall time of the whole process, files cached."""
     if shutil.which(name) is None:
         say(f"{name} is not installed: left out")
         return
     tool = {"zstd": tool_zstd, "xdelta3": tool_xdelta3, "rsync": tool_rsync}[name]
     sent, encode, decode = 0, 0.0, 0.0
-    for new in sorted(pair.new.glob("*.safetensors")):
-        size, encode_seconds, decode_seconds, back = tool(pair.old / new.name, new, work)
+    for new in sorted(tried.new.glob("*.safetensors")):
+        size, encode_seconds, decode_seconds, back = tool(tried.old / new.name, new, work)
         if not filecmp.cmp(back, new, shallow=False):
             raise SystemExit(f"{name} does not give back {new}")
         sent += size
         encode += encode_seconds
         decode = None if decode_seconds is None else decode + decode_seconds
-    pair.add(name, sent, pair.model_bytes / encode, pair.model_bytes / decode if decode else None,
-             "whole process, file to file")  # fmt: skip
+    pair.add(name, sent, tried.model_bytes / encode, tried.model_bytes / decode if decode else None,
+             f"whole process, files of {tried.model_bytes / 2**20:.0f} MiB", tried)  # fmt: skip
 
 
-def make_generated(options, percent, work):
-    folder = work / f"changed-{percent}"
-    run([options.build / "weft", "bench", "make-checkpoint", folder, "--bytes", options.bytes, "--changed", percent,
+def make_generated(options, percent, folder, size):
+    run([options.build / "weft", "bench", "make-checkpoint", folder, "--bytes", size, "--changed", percent,
          "--seed", options.seed, "--files", 1])  # fmt: skip
     number = float(percent)
     return Pair(f"generated/{percent}%", folder / "base", folder / "target", int(number) if number.is_integer() else number)
@@ -183,11 +186,14 @@ def real_pairs(options):
             yield Pair(f"{folder.name}/{steps[0].name}-{steps[1].name.split('-')[1]}", steps[0], steps[1])
 
 
-def measure(options, pair, work):
+def measure(options, pair, work, tried=None):
+    """The tools need minutes for what codecs do in a second: `tried` is a smaller pair of the same kind for them."""
     begin = time.monotonic()
     measure_codecs(options, pair, work)
+    if options.tools and tried is not None:
+        count(options, tried, work)
     for tool in options.tools:
-        measure_tool(pair, tool, work)
+        measure_tool(pair, tried or pair, tool, work)
     say(f"{pair.name}: {time.monotonic() - begin:.0f} s")
 
 
@@ -266,7 +272,8 @@ def parse(arguments):
     shared = pathlib.Path(os.environ.get("WEFT_SHARED", here.parent / "shared"))
     parser = argparse.ArgumentParser(description="weft's codec beside its peers' methods, in one run.")
     parser.add_argument("--build", required=True, type=pathlib.Path, help="release build: weft and bench/bench_codec_pairs")
-    parser.add_argument("--bytes", default="128MiB", help="of each generated checkpoint")
+    parser.add_argument("--bytes", default="512MiB", help="of each generated checkpoint: more than the processor's cache")
+    parser.add_argument("--tool-bytes", default="32MiB", help="of those for the tools, which are slow")
     parser.add_argument("--changed", default="1,3,5", help="percent, one generated pair each; empty: none")
     parser.add_argument("--data", type=pathlib.Path, default=shared / "data", help="folders with step-N checkpoints")
     parser.add_argument("--tools", default=",".join(TOOLS), help="empty: none")
@@ -286,13 +293,17 @@ def parse(arguments):
 
 
 def main(arguments):
+    # A request to end ends the running command and removes the checkpoints.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = parse(arguments)
     facts = machine()
     pairs = []
     for percent in options.changed.split(",") if options.changed else []:
         with tempfile.TemporaryDirectory(prefix="weft-codec-", dir=options.work) as work:
-            pair = make_generated(options, percent, pathlib.Path(work))
-            measure(options, pair, pathlib.Path(work))
+            folder = pathlib.Path(work)
+            pair = make_generated(options, percent, folder / "pair", options.bytes)
+            tried = make_generated(options, percent, folder / "small", options.tool_bytes) if options.tools else None
+            measure(options, pair, folder, tried)
             pairs.append(pair)
     for pair in real_pairs(options):
         with tempfile.TemporaryDirectory(prefix="weft-codec-", dir=options.work) as work:

@@ -17,6 +17,7 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -116,6 +117,8 @@ def show(rows):
 
 
 def main(arguments):
+    # A request to end ends the running command and removes the checkpoints.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description="Figures of one machine, without a fleet.")
     parser.add_argument("--build", required=True, type=pathlib.Path, help="release build: weft and bench/bench_apply_bandwidth")
     parser.add_argument("--bytes", default="512MiB")

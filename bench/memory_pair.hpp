@@ -40,6 +40,11 @@ class MemoryPair final : public codec::ChunkSource {
     const std::size_t tensor_count = base.schema().tensors().size();
     pair.old_bytes_.resize(tensor_count);
     pair.new_bytes_.resize(tensor_count);
+    for (std::size_t t = 0; t < tensor_count; ++t) {
+      const codec::Tensor& tensor = base.schema().tensors()[t];
+      pair.old_bytes_[t].reserve(tensor.element_count * tensor.element_bytes);
+      pair.new_bytes_[t].reserve(tensor.element_count * tensor.element_bytes);
+    }
     for (std::uint32_t i = 0; i < pair.lattice_.chunk_count(); ++i) {
       const codec::ChunkPlace place = pair.lattice_.place({i});
       if (place.element_bytes() != 2) {

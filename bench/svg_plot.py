@@ -173,9 +173,13 @@ class BarPlot:
                     out.append(_text(self.left + wide + 4, y + self.bar - 3, f"{value:.2f}", "start", 10))
                 y += self.bar
             y += 10
-        for number, (name, value) in enumerate(self.references):
+        last, raised = -1000.0, 0
+        for name, value in sorted(self.references, key=lambda reference: reference[1]):
             x = self.left + inner * axis.share(value)
-            out += [_line(x, self.top - 6, x, floor, INK, 1.2, "4 3"), _text(x, self.top - 10, name, size=11)]
+            raised = 13 if x - last < 64 and raised == 0 else 0  # names that would meet stand above each other
+            out += [_line(x, self.top - 6 - raised, x, floor, INK, 1.2, "4 3"),
+                    _text(x, self.top - 10 - raised, name, size=11)]  # fmt: skip
+            last = x
         out += [_line(self.left, floor, self.width - self.right, floor), _line(self.left, self.top, self.left, floor)]
         out.append(_text(self.left + inner / 2, self.height - 14, self.label, size=13))
         for number, key in enumerate(self.keys):

@@ -30,20 +30,20 @@ class NemoRl {
     const std::size_t gaps_end = plain_.size();
     plain_.resize(gaps_end + 2 * mask_count_);
     if (mask_count_ != 0) std::memcpy(plain_.data() + gaps_end, masks_.data(), 2 * mask_count_);
-    zstd_.pack(plain_, packed_);
-    return packed_.size();
+    packed_bytes_ = zstd_.pack(plain_, packed_);
+    return packed_bytes_;
   }
   // The bytes of one tensor, valid until the next call.
   std::span<const std::byte> encode(std::span<const std::byte> old_bytes,
                                     std::span<const std::byte> new_bytes) {
     const PeerTensor tensor{old_bytes, new_bytes};
     encode(std::span(&tensor, 1));
-    return packed_;
+    return std::span(packed_).first(packed_bytes_);
   }
 
   // Applies what encode() gave last, in place; applied again it takes the changes back.
   void decode(std::span<const std::span<std::byte>> live) {
-    zstd_.unpack(packed_, plain_);
+    zstd_.unpack(std::span(packed_).first(packed_bytes_), plain_);
     const std::byte* gaps = plain_.data();
     const std::byte* masks = plain_.data() + plain_.size() - 2 * mask_count_;
     for (std::size_t t = 0; t < parts_.size(); ++t) {
@@ -141,6 +141,7 @@ class NemoRl {
   std::size_t mask_count_ = 0;
   std::vector<std::byte> plain_;
   std::vector<std::byte> packed_;
+  std::size_t packed_bytes_ = 0;
 };
 
 }  // namespace weft::bench

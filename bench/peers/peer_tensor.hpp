@@ -69,11 +69,12 @@ class PeerZstd {
     ZSTD_freeDCtx(decoder_);
   }
 
-  // Replaces what is in `packed`.
-  void pack(std::span<const std::byte> plain, std::vector<std::byte>& packed) {
-    packed.resize(ZSTD_compressBound(plain.size()));
-    packed.resize(checked(
-        ZSTD_compressCCtx(encoder_, packed.data(), packed.size(), plain.data(), plain.size(), 1)));
+  // Writes to `packed`, which only grows; returns how many bytes of it are the frame.
+  std::size_t pack(std::span<const std::byte> plain, std::vector<std::byte>& packed) {
+    const std::size_t bound = ZSTD_compressBound(plain.size());
+    if (packed.size() < bound) packed.resize(bound);
+    return checked(
+        ZSTD_compressCCtx(encoder_, packed.data(), packed.size(), plain.data(), plain.size(), 1));
   }
   void unpack(std::span<const std::byte> packed, std::span<std::byte> plain) {
     const std::size_t bytes = checked(

@@ -27,13 +27,13 @@ class Pulse {
     const std::size_t gaps_end = plain_.size();
     plain_.resize(gaps_end + 2 * word_count_);
     if (word_count_ != 0) std::memcpy(plain_.data() + gaps_end, words_.data(), 2 * word_count_);
-    zstd_.pack(plain_, packed_);
-    return packed_.size();
+    packed_bytes_ = zstd_.pack(plain_, packed_);
+    return packed_bytes_;
   }
 
   // Applies what encode() gave last, in place; applied again it changes nothing more.
   void decode(std::span<const std::span<std::byte>> live) {
-    zstd_.unpack(packed_, plain_);
+    zstd_.unpack(std::span(packed_).first(packed_bytes_), plain_);
     const std::byte* at = plain_.data();
     const std::byte* words = plain_.data() + plain_.size() - 2 * word_count_;
     std::size_t change = 0;
@@ -84,6 +84,7 @@ class Pulse {
   std::size_t word_count_ = 0;
   std::vector<std::byte> plain_;
   std::vector<std::byte> packed_;
+  std::size_t packed_bytes_ = 0;
 };
 
 }  // namespace weft::bench

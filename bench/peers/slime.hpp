@@ -24,10 +24,10 @@ class Slime {
     std::uint64_t bytes = 0;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const PeerTensor& tensor = tensors[t];
-      masks_.resize(tensor.old_bytes.size());
-      mix(tensor.old_bytes.data(), tensor.new_bytes.data(), masks_);
-      zstd_.pack(masks_, packed_[t]);
-      bytes += packed_[t].size();
+      const std::span<std::byte> masks = masks_of(tensor.old_bytes.size());
+      mix(tensor.old_bytes.data(), tensor.new_bytes.data(), masks);
+      packed_[t].frame_bytes = zstd_.pack(masks, packed_[t].room);
+      bytes += packed_[t].frame_bytes;
     }
     return bytes;
   }
@@ -35,13 +35,22 @@ class Slime {
   // Applies what encode() gave last, in place; applied again it takes the changes back.
   void decode(std::span<const std::span<std::byte>> live) {
     for (std::size_t t = 0; t < packed_.size(); ++t) {
-      masks_.resize(live[t].size());
-      zstd_.unpack(packed_[t], masks_);
-      mix(live[t].data(), masks_.data(), live[t]);
+      const std::span<std::byte> masks = masks_of(live[t].size());
+      zstd_.unpack(std::span(packed_[t].room).first(packed_[t].frame_bytes), masks);
+      mix(live[t].data(), masks.data(), live[t]);
     }
   }
 
  private:
+  struct Packed {
+    std::vector<std::byte> room;
+    std::size_t frame_bytes = 0;
+  };
+
+  std::span<std::byte> masks_of(std::size_t bytes) {
+    if (masks_.size() < bytes) masks_.resize(bytes);
+    return std::span(masks_).first(bytes);
+  }
   static void mix(const std::byte* left, const std::byte* right, std::span<std::byte> into) {
     std::size_t i = 0;
     for (; i + 8 <= into.size(); i += 8) {
@@ -57,7 +66,7 @@ class Slime {
 
   PeerZstd zstd_;
   std::vector<std::byte> masks_;
-  std::vector<std::vector<std::byte>> packed_;
+  std::vector<Packed> packed_;
 };
 
 }  // namespace weft::bench

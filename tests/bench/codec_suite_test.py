@@ -83,6 +83,17 @@ class CodecSuiteTest(unittest.TestCase):
             self.assertTrue(0 <= float(mark.get("cx")) <= 760 and 0 <= float(mark.get("cy")) <= 460)
 
 
+class BarPlotTest(unittest.TestCase):
+    def test_names_of_near_references_do_not_meet(self):
+        plot = svg_plot.BarPlot("t", "x", ("a",))
+        plot.add("row", (5.0,))
+        for name, value in (("memcpy", 10.0), ("compare", 10.4)):
+            plot.add_reference(name, value)
+        root = xml.etree.ElementTree.fromstring(svg_plot.document([plot]))
+        heights = {t.text: t.get("y") for t in root.iter("{http://www.w3.org/2000/svg}text")}
+        self.assertNotEqual(heights["memcpy"], heights["compare"])
+
+
 class AxisTest(unittest.TestCase):
     def test_ends_of_an_axis_are_its_ends(self):
         for log in (False, True):
