@@ -20,6 +20,7 @@ import numpy
 from fleet import Fleet, wait_until
 
 RANK = os.environ.get("WEFT_TRAIN_RANK", "")
+C_PUBLISHER = os.environ.get("WEFT_C_PUBLISHER", "")
 HIDDEN, HEADS, GROUPS, WIDTH, INNER, WORDS = 256, 8, 2, 32, 1024, 1001
 
 
@@ -27,6 +28,21 @@ def to_bf16(values):
     """FP32 to BF16 bits, to nearest, ties to even."""
     bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32).astype(numpy.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+
+
+def write_checkpoint(folder, tensors):
+    header, offset = {}, 0
+    for name in sorted(tensors):
+        size = tensors[name].nbytes
+        header[name] = {"dtype": "BF16", "shape": list(tensors[name].shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "model.safetensors", "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in sorted(tensors):
+            out.write(tensors[name].tobytes())
+    return folder
 
 
 class Model:
@@ -51,19 +67,8 @@ class Model:
 
     def export(self, folder):
         """The full checkpoint, without weft."""
-        tensors = dict(self.tensors, o=to_bf16(self.master), norm=to_bf16(self.norm + numpy.float32(1)))
-        header, offset = {}, 0
-        for name in sorted(tensors):
-            size = tensors[name].nbytes
-            header[name] = {"dtype": "BF16", "shape": list(tensors[name].shape), "data_offsets": [offset, offset + size]}
-            offset += size
-        text = json.dumps(header).encode()
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "model.safetensors", "wb") as out:
-            out.write(len(text).to_bytes(8, "little") + text)
-            for name in sorted(tensors):
-                out.write(tensors[name].tobytes())
-        return folder
+        return write_checkpoint(folder, dict(self.tensors, o=to_bf16(self.master),
+                                             norm=to_bf16(self.norm + numpy.float32(1))))
 
     def shard(self, rank, size):
         """What one rank has in memory: name -> (verb, array)."""
@@ -351,6 +356,24 @@ class TrainerRanks(unittest.TestCase):
         rank = Rank(self.work, 0, [self.fleet.address, self.base, 0, *files])
         self.ranks.append(rank)
         self.assertRegex(rank.answer(), r"error config .*a gap in tensor down elements \[512, 1024\)")
+
+
+class CInterface(unittest.TestCase):
+    def test_a_program_in_c_publishes(self):
+        with tempfile.TemporaryDirectory(prefix="weft-c-") as name:
+            work = pathlib.Path(name)
+            values = to_bf16(numpy.random.default_rng(3).normal(0, 0.02, (700, 1000)))
+            base = write_checkpoint(work / "base", {"w": values})
+            values.reshape(-1)[::31] ^= 1
+            target = write_checkpoint(work / "target", {"w": values})
+            (work / "values").write_bytes(values.tobytes())
+            with Fleet(work / "fleet", base, agent_count=2) as fleet:
+                fleet.start()
+                done = subprocess.run([C_PUBLISHER, fleet.address, base, work / "values", "w"], capture_output=True,
+                                      text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                fleet.wait_clean(range(2), 2)
+                fleet.assert_bytes(range(2), target)
 
 
 if __name__ == "__main__":

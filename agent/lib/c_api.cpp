@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/c.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "weft/publisher.hpp"
+
+namespace {
+
+thread_local std::string last_error;
+
+int fail(const weft::Error& error) {
+  last_error = error.message();
+  return static_cast<int>(error.code);
+}
+
+int fail(const std::string& what) {
+  return fail(weft::failure(weft::ErrorCode::kConfig, weft::Stage::kPublish, what));
+}
+
+// Lines for a callback.
+// Threads: any.
+class CallbackSink final : public weft::EventSink {
+ public:
+  CallbackSink(weft_event_callback callback, void* context)
+      : callback_(callback), context_(context) {}
+  void report(weft::Severity, std::string_view name,
+              std::span<const weft::EventField> fields) override {
+    if (callback_ == nullptr) return;
+    std::string text(name);
+    for (const weft::EventField& field : fields) {
+      text += " " + std::string(field.key) + "=" + field.value;
+    }
+    callback_(context_, text.c_str());
+  }
+  void count(std::string_view, std::uint64_t) override {}
+
+ private:
+  const weft_event_callback callback_;
+  void* const context_;
+};
+
+// Runs a call: no exception leaves it.
+template <typename F>
+int guarded(F&& call) noexcept {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    return fail(
+        weft::failure(weft::ErrorCode::kResourceLimit, weft::Stage::kPublish, thrown.what()));
+  } catch (...) {
+    return fail(
+        weft::failure(weft::ErrorCode::kInternal, weft::Stage::kPublish, "unknown exception"));
+  }
+}
+
+std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
+
+}  // namespace
+
+// Threads: as c.h says.
+struct weft_publisher {
+  CallbackSink events;
+  std::unique_ptr<weft::Publisher> publisher;
+};
+
+// Threads: as c.h says.
+struct weft_refit {
+  std::unique_ptr<weft::Refit> refit;
+};
+
+int weft_publisher_open(const weft_publisher_options* options, weft_publisher** publisher) {
+  return guarded([&]() -> int {
+    if (options == nullptr || publisher == nullptr)
+      return fail("options and publisher must be given");
+    weft_publisher_options known = {};
+    std::memcpy(&known, options, std::min(options->struct_bytes, sizeof(known)));
+    if (known.box_file_count != 0 && known.box_files == nullptr) return fail("box_files is NULL");
+    weft::PublisherOptions wanted;
+    wanted.coordinator = text_of(known.coordinator);
+    wanted.base_dir = text_of(known.base_dir);
+    wanted.config_file = text_of(known.config_file);
+    if (known.base_version != 0) wanted.base_version = weft::Version{known.base_version};
+    wanted.producer = known.producer;
+    for (std::uint32_t i = 0; i < known.box_file_count; ++i) {
+      wanted.box_files.push_back(text_of(known.box_files[i]));
+    }
+    auto opened = std::make_unique<weft_publisher>(
+        weft_publisher{CallbackSink(known.on_event, known.event_context), nullptr});
+    auto result = weft::Publisher::open(wanted, opened->events);
+    if (!result) return fail(result.error());
+    opened->publisher = *std::move(result);
+    *publisher = opened.release();
+    return 0;
+  });
+}
+
+void weft_publisher_close(weft_publisher* publisher) {
+  guarded([&] {
+    delete publisher;
+    return 0;
+  });
+}
+
+int weft_publisher_content(const weft_publisher* publisher, uint64_t* version, uint8_t root[16]) {
+  return guarded([&]() -> int {
+    if (publisher == nullptr) return fail("no publisher");
+    const weft::Content content = publisher->publisher->content();
+    if (version != nullptr) *version = content.version.value;
+    if (root != nullptr) {
+      std::memcpy(root, &content.root.low, 8);
+      std::memcpy(root + 8, &content.root.high, 8);
+    }
+    return 0;
+  });
+}
+
+int weft_refit_begin(weft_publisher* publisher, uint64_t version, weft_refit** refit) {
+  return guarded([&]() -> int {
+    if (publisher == nullptr || refit == nullptr)
+      return fail("no publisher, or nowhere to put the refit");
+    auto begun = publisher->publisher->begin(weft::Version{version});
+    if (!begun) return fail(begun.error());
+    *refit = new weft_refit{*std::move(begun)};
+    return 0;
+  });
+}
+
+int weft_refit_put(weft_refit* refit, const char* name, int shard_type, const void* bytes,
+                   size_t byte_count) {
+  return guarded([&]() -> int {
+    if (refit == nullptr || name == nullptr || (bytes == nullptr && byte_count != 0)) {
+      return fail("no refit, name or bytes");
+    }
+    if (shard_type != WEFT_SHARD_SAME && shard_type != WEFT_SHARD_FLOAT32) {
+      return fail("shard type " + std::to_string(shard_type));
+    }
+    const weft::ShardView view{
+        shard_type == WEFT_SHARD_SAME ? weft::ShardType::kSame : weft::ShardType::kFloat32,
+        {static_cast<const std::byte*>(bytes), byte_count}};
+    const weft::Status put = refit->refit->put(name, view);
+    return put ? 0 : fail(put.error());
+  });
+}
+
+int weft_refit_put_residual(weft_refit* refit, const char* name, weft_converter converter,
+                            void* context) {
+  return guarded([&]() -> int {
+    if (refit == nullptr || name == nullptr || converter == nullptr) {
+      return fail("no refit, name or converter");
+    }
+    const std::string tensor = name;
+    const auto call = [&](std::uint64_t first, std::span<std::byte> into) -> weft::Status {
+      const int code = converter(context, first, into.data(), into.size());
+      if (code == 0) return weft::ok();
+      const bool known = code > 0 && code <= weft::kErrorCodeCount;
+      return weft::failure(known ? static_cast<weft::ErrorCode>(code) : weft::ErrorCode::kInternal,
+                           weft::Stage::kScan,
+                           "the converter of " + tensor + " gave " + std::to_string(code));
+    };
+    const weft::Status put = refit->refit->put_residual(name, call);
+    return put ? 0 : fail(put.error());
+  });
+}
+
+int weft_refit_commit(weft_refit* refit, int partial, weft_refit_report* report) {
+  return guarded([&]() -> int {
+    if (refit == nullptr) return fail("no refit");
+    const auto done = refit->refit->commit(partial != 0);
+    if (!done) return fail(done.error());
+    if (report == nullptr) return 0;
+    const std::size_t wanted = std::min(report->struct_bytes, sizeof(weft_refit_report));
+    weft_refit_report known = {};
+    known.struct_bytes = wanted;
+    known.version = done->version.value;
+    known.changed_elements = done->changed_elements;
+    known.total_elements = done->total_elements;
+    known.frames = done->frames;
+    known.wire_bytes = done->wire_bytes;
+    known.baseline_bytes = done->baseline_bytes;
+    known.pending_bytes = done->pending_bytes;
+    known.put_seconds = done->put_seconds;
+    known.commit_seconds = done->commit_seconds;
+    std::memcpy(report, &known, wanted);
+    return 0;
+  });
+}
+
+void weft_refit_close(weft_refit* refit) {
+  guarded([&] {
+    delete refit;
+    return 0;
+  });
+}
+
+const char* weft_last_error(void) { return last_error.c_str(); }
+
+const char* weft_error_name(int code) {
+  if (code == 0) return "ok";
+  if (code < 0 || code > weft::kErrorCodeCount) return "unknown";
+  return weft::to_string(static_cast<weft::ErrorCode>(code)).data();
+}
