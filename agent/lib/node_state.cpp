@@ -189,11 +189,10 @@ void NodeState::remove_leftovers() {
   for (const RefitId& refit : found) {
     if (std::find(kept.begin(), kept.end(), refit) != kept.end()) {
       // Too little budget for what is needed already: the next refit's vote will say so.
-      static_cast<void>(budget_.charge(bytes_of(refit)));
+      static_cast<void>(charge(refit));
       continue;
     }
-    if (apply::JournalReader::open(*journals_, refit, schema()) &&
-        budget_.charge(bytes_of(refit))) {
+    if (apply::JournalReader::open(*journals_, refit, schema()) && charge(refit)) {
       retained_.push_back(refit);
     } else if (auto removed = forget(refit); !removed) {
       events_.report(Severity::kWarning, "leftover_kept",
@@ -280,28 +279,46 @@ void NodeState::make_room() {
 }
 
 void NodeState::retain(const RefitId& refit) {
-  // The journal's bytes are charged already; the spool's went with its Spool object.
-  const auto spool = apply::refit_bytes(*spools_, refit);
-  if (spool && !budget_.charge(*spool)) {
+  // What its writers had charged went with them.
+  if (!charge(refit)) {
     static_cast<void>(apply::Spool::remove(*spools_, refit));
+    static_cast<void>(charge(refit));
   }
   retained_.push_back(refit);
   while (retained_.size() > config_.retain_refits) drop_retained(retained_.front());
 }
 
 void NodeState::drop_retained(const RefitId& refit) {
-  const std::uint64_t bytes = bytes_of(refit);
   const RefitId gone = refit;
   std::erase(retained_, gone);
-  if (auto removed = forget(gone); removed) {
-    budget_.give_back(bytes);
-  } else {
+  if (auto removed = forget(gone); !removed) {
     events_.report(Severity::kWarning, "retained_refit_kept",
                    std::vector<EventField>{{"error", removed.error().message()}});
   }
 }
 
+// Once per refit, as many bytes as it has on disk now.
+Status NodeState::charge(const RefitId& refit) {
+  return charged_.with([&](std::map<RefitId, std::uint64_t>& charged) -> Status {
+    if (charged.contains(refit)) return ok();
+    const std::uint64_t bytes = bytes_of(refit);
+    WEFT_TRY_STATUS(budget_.charge(bytes));
+    charged[refit] = bytes;
+    return ok();
+  });
+}
+
+void NodeState::give_back(const RefitId& refit) {
+  charged_.with([&](std::map<RefitId, std::uint64_t>& charged) {
+    const auto found = charged.find(refit);
+    if (found == charged.end()) return;
+    budget_.give_back(found->second);
+    charged.erase(found);
+  });
+}
+
 Status NodeState::forget(const RefitId& refit) {
+  give_back(refit);
   const Status journal = apply::remove_journal(*journals_, refit);
   const Status spool = apply::Spool::remove(*spools_, refit);
   return journal ? spool : journal;

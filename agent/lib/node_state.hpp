@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -111,6 +112,8 @@ class NodeState {
   void remove_leftovers();
   void drop_retained(const RefitId& refit);
   std::uint64_t bytes_of(const RefitId& refit) const;
+  Status charge(const RefitId& refit);
+  void give_back(const RefitId& refit);
 
   const AgentConfig config_;
   EventSink& events_;
@@ -135,6 +138,8 @@ class NodeState {
   apply::AgentRecovery recovery_;
   apply::DiskBudget budget_;
   std::deque<RefitId> retained_;  // oldest first
+  // What is on disk without a writer that has charged it. Threads: any.
+  Guarded<std::map<RefitId, std::uint64_t>> charged_;
   std::uint64_t room_at_open_ = 0;
   Guarded<TablePointer> table_;
   std::unique_ptr<apply::StatePage> page_;
