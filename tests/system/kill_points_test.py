@@ -48,8 +48,8 @@ class KillPoints(SystemTest):
             self.assertEqual(member["version"], 2)
             self.assertTrue(self.is_at(1, 1))
         else:
+            # Ready or not: it may have been level when it started and be one version behind now (ready.max_lag).
             self.assertTrue(self.is_at(1, 0))
-            self.assertFalse(member["ready"])
         self.assertTrue(self.is_at(0, 1))
         self.publish(STEPS[1], STEPS[2], 3)
         fleet.wait_clean([0], 3)
