@@ -243,6 +243,8 @@ TEST_F(WeightViewTest, EightHammeringReadersLetTheWriterHaveItsTurn) {
       }
     });
   }
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (reads == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   for (int i = 0; i < 20; ++i) {
     const auto turn = WriterTurn::acquire(*weights_, *page_, 20s);
     ASSERT_TRUE(turn) << turn.error().message();
