@@ -176,7 +176,7 @@ wire::Plan make_plan(const wire::Endpoint& producer, const wire::Endpoint& agent
   wire::Plan plan;
   plan.refit = {{1, ProcessId{1}}, 1};
   plan.nodes = {producer, agent};
-  plan.trees.push_back(*plan_tree({"chain", ProducerIndex{0}, 1, 1}));
+  plan.trees = plan_relays({"chain", 1, 1})->trees;
   return plan;
 }
 

@@ -236,12 +236,20 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
 #ifdef WEFT_COMMAND_PLAN
   const auto [command, options] =
       add<PlanOptions>(app_, "plan", "Prints a relay tree and its predicted times", run_plan);
-  command->add_option("--shape", options->shape, "star, chain, kary(k) or binomial")
+  command
+      ->add_option("--shape", options->shape,
+                   "star, chain, kary(k), binomial, pipeline, striped(k), regional(inner, outer) "
+                   "or auto")
       ->capture_default_str();
   command->add_option("--nodes", options->node_count, "Agents")
       ->required()
       ->check(CLI::Range(1U, limits::kMembersMax));
   command->add_option("--producers", options->producer_count, "Producers, each the root of a tree")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 1024U));
+  command
+      ->add_option("--regions", options->region_count,
+                   "Regions that the agents are spread over; producers are in the first")
       ->capture_default_str()
       ->check(CLI::Range(1U, 1024U));
   command->add_option("--format", options->format, "text, or dot for Graphviz")

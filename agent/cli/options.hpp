@@ -76,6 +76,7 @@ struct PlanOptions {
   std::string shape = "kary(2)";
   std::uint32_t node_count = 0;  // agents
   std::uint32_t producer_count = 1;
+  std::uint32_t region_count = 1;  // over which the agents are spread; producers are in the first
   PlanFormat format = PlanFormat::kText;
   std::uint64_t refit_bytes = 0;    // 0: no prediction
   double link_bits_per_second = 0;  // of every link; 0: no prediction

@@ -237,7 +237,7 @@ Result<CoordinatorConfig> read(ConfigReader& in, CoordinatorConfig config) {
   in.take_duration("commit.stall_timeout", config.stall_timeout, 100ms, kDay);
   in.take_duration("commit.prepare_timeout", config.prepare_timeout, 100ms, kDay);
   in.take_text("tree.shape", config.tree_shape, limits::kShapeBytesMax);
-  if (const auto tree = transport::plan_tree({config.tree_shape, ProducerIndex{0}, 1, 2}); !tree) {
+  if (const auto tree = transport::plan_relays({config.tree_shape, 1, 2}); !tree) {
     in.reject("tree.shape", tree.error().detail);
   }
   take(in, config.control);

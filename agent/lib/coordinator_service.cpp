@@ -38,15 +38,16 @@ Result<std::vector<wire::Plan::Tree>> plan_trees(const apply::TreeRequest& reque
   if (request.previous != nullptr) {
     return transport::reattach({*request.previous, request.nodes, request.leaf_only});
   }
-  std::vector<wire::Plan::Tree> trees;
-  for (std::uint32_t producer = 0; producer < request.producer_count; ++producer) {
-    WEFT_TRY(auto tree,
-             transport::plan_tree(
-                 {request.shape, ProducerIndex{producer}, request.producer_count,
-                  static_cast<std::uint32_t>(request.nodes.size()) - request.producer_count}));
-    trees.push_back(std::move(tree));
-  }
-  return trees;
+  transport::PlanRequest wanted;
+  wanted.shape = request.shape;
+  wanted.producer_count = request.producer_count;
+  wanted.agent_count = static_cast<std::uint32_t>(request.nodes.size()) - request.producer_count;
+  wanted.leaf_only = request.leaf_only;
+  // About a thirtieth of a model changes from step to step (README, "What it costs").
+  wanted.volume_bytes = request.model_bytes / 32 / request.producer_count;
+  for (const wire::Endpoint& node : request.nodes) wanted.regions.push_back(node.region);
+  WEFT_TRY(transport::RelayPlan plan, transport::plan_relays(wanted));
+  return std::move(plan.trees);
 }
 
 apply::CoordinatorOptions role_options(const CoordinatorConfig& config) {

@@ -235,7 +235,7 @@ Status CoordinatorRole::make_plan(const std::set<std::string>& leaves) {
   }
   auto trees = planner_(request);
   if (!trees) return std::move(trees).error();
-  bool whole = trees->size() == request.producer_count;
+  bool whole = !trees->empty() && trees->size() % request.producer_count == 0;
   for (const auto& tree : *trees) whole = whole && tree.nodes.size() == request.nodes.size();
   if (!whole) {
     return failure(ErrorCode::kInternal, Stage::kDecide, "a tree does not cover its nodes");

@@ -23,7 +23,8 @@ struct TreeRequest {
   const wire::Plan* previous = nullptr;
 };
 
-// One tree per producer, each over all nodes (other producers' nodes without parent and children).
+// As many trees per producer, one producer's after the other's, which its frames take in turn; each
+// over all nodes (other producers' nodes without parent and children).
 using TreePlanner =
     std::function<Result<std::vector<wire::Plan::Tree>>(const TreeRequest& request)>;
 

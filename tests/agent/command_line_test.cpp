@@ -97,10 +97,25 @@ TEST(PlanCommand, ShowsTheTreeAsTextDotAndJson) {
   EXPECT_NE(dot.out.find("\"producer-0\" -> \"agent-1\";"), std::string::npos) << dot.out;
   const Outcome json = run({"plan", "--nodes", "1", "--shape", "star", "--json"});
   EXPECT_EQ(json.out,
-            R"({"shape":"star","agents":1,"producers":1,"trees":[{"producer":"producer-0",)"
-            R"("depth":1,"children_max":1,"nodes":[{"id":"agent-0","parent":"producer-0",)"
-            R"("depth":1}]}]})"
+            R"({"shape":"star","agents":1,"producers":1,"stripes":1,"trees":[)"
+            R"({"producer":"producer-0","stripe":0,"depth":1,"children_max":1,)"
+            R"("region_crossings":0,"egress":1,)"
+            R"("nodes":[{"id":"agent-0","parent":"producer-0","depth":1}]}]})"
             "\n");
+}
+
+TEST(PlanCommand, ShowsStripesAndRegions) {
+  const Outcome striped = run({"plan", "--nodes", "4", "--shape", "striped(2)"});
+  EXPECT_NE(striped.out.find("striped(2), stripe 2 of 2: depth 3"), std::string::npos)
+      << striped.out;
+  const Outcome regional =
+      run({"plan", "--nodes", "4", "--shape", "regional(chain, chain)", "--regions", "2"});
+  EXPECT_EQ(regional.out,
+            "regional(chain, chain): depth 2, at most 2 children, enters a region 1 time\n"
+            "  producer-0 (region-0)\n    agent-0 (region-0)\n      agent-1 (region-0)\n"
+            "    agent-2 (region-1)\n      agent-3 (region-1)\n");
+  const Outcome chosen = run({"plan", "--nodes", "64", "--shape", "auto", "--json"});
+  EXPECT_EQ(chosen.out.find("\"shape\":\"auto\""), std::string::npos) << chosen.out;
 }
 
 TEST(PlanCommand, PredictsOnlyWithBytesAndRate) {

@@ -117,12 +117,9 @@ class RelayFleet {
     plan.shape = options_.shape;
     plan.producer_count = options_.producers;
     for (const Node& node : nodes_) plan.nodes.push_back(endpoint_of(node));
-    for (std::uint32_t p = 0; p < options_.producers; ++p) {
-      auto tree =
-          plan_tree({options_.shape, ProducerIndex{p}, options_.producers, options_.agents});
-      EXPECT_TRUE(tree);
-      plan.trees.push_back(*tree);
-    }
+    auto relays = plan_relays({options_.shape, options_.producers, options_.agents});
+    EXPECT_TRUE(relays) << (relays ? "" : relays.error().message());
+    plan.trees = std::move(relays->trees);
     return plan;
   }
 

@@ -31,10 +31,16 @@ constexpr unsigned kAlarmSeconds = 100;
 // Threads: any.
 class NodeObserver final : public RelayObserver {
  public:
-  void on_frame(const RefitId&, ProducerIndex, FrameSequence, SharedSlot frame) override {
+  struct Received {
+    ProducerIndex producer;
+    FrameSequence sequence;
+    const std::byte* address;
+  };
+  void on_frame(const RefitId&, ProducerIndex producer, FrameSequence sequence,
+                SharedSlot frame) override {
     const bool good = holds_test_bytes(frame.frame());
     std::lock_guard lock(mutex);
-    received.insert(frame.frame().data());
+    received.push_back({producer, sequence, frame.frame().data()});
     ++frames;
     bad += good ? 0 : 1;
     changed.notify_all();
@@ -51,7 +57,7 @@ class NodeObserver final : public RelayObserver {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::multiset<const std::byte*> received;
+  std::vector<Received> received;
   std::uint64_t frames = 0;
   std::uint64_t bad = 0;
   std::vector<std::string> lost;
@@ -110,7 +116,7 @@ class RelayNode {
     if (verb == "drain") return drain(in);
     if (verb == "wait") return wait_frames(in);
     if (verb == "waitlost") return wait_lost(in);
-    if (verb == "check") return check(in);
+    if (verb == "check") return check();
     if (verb == "leave") {
       relay_->leave(plan_.refit);
       return say("left");
@@ -149,9 +155,9 @@ class RelayNode {
       endpoint.rails.push_back(rail);
       plan.nodes.push_back(endpoint);
     }
-    for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
-      plan.trees.push_back(*plan_tree({plan.shape, ProducerIndex{p}, plan.producer_count, agents}));
-    }
+    auto relays = plan_relays({plan.shape, plan.producer_count, agents});
+    if (!relays) return say("error " + relays.error().message());
+    plan.trees = std::move(relays->trees);
     plan_ = plan;
     self_ = self;
     next_ = 0;
@@ -205,20 +211,21 @@ class RelayNode {
 
   // Whether each received frame was posted from where it lay, for every child, and nothing from
   // elsewhere. A write that was not seen in time is posted again, so that there may be more.
-  bool check(std::istringstream& in) {
-    std::uint32_t children = 0;
-    in >> children;
+  bool check() {
     std::lock_guard lock(observer_.mutex);
     std::multiset<const std::byte*> expected;
-    for (std::uint32_t i = 0; i < children; ++i) {
-      expected.insert(observer_.received.begin(), observer_.received.end());
+    std::set<const std::byte*> received;
+    const std::size_t stripes = plan_.trees.size() / plan_.producer_count;
+    for (const auto& [producer, sequence, address] : observer_.received) {
+      const auto& tree = plan_.trees[producer.value * stripes + sequence.value % stripes];
+      for (std::size_t i = 0; i < tree.nodes[self_].children.size(); ++i) expected.insert(address);
+      received.insert(address);
     }
     const auto posted = tracing_->posted();
     const bool same =
         std::includes(posted.begin(), posted.end(), expected.begin(), expected.end()) &&
-        std::all_of(posted.begin(), posted.end(), [&](const std::byte* address) {
-          return observer_.received.count(address) > 0;
-        });
+        std::all_of(posted.begin(), posted.end(),
+                    [&](const std::byte* address) { return received.contains(address); });
     return say("check frames=" + std::to_string(observer_.frames) +
                " bad=" + std::to_string(observer_.bad) +
                " faults=" + std::to_string(observer_.faults.size()) +

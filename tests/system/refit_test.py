@@ -73,6 +73,22 @@ class RealCheckpoints(SystemTest):
         self.publish_steps([folder / "step-10", folder / "step-11"])
 
 
+class Shapes(SystemTest):
+    def test_every_shape_brings_every_agent_to_the_target(self):
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=6, shape="auto")
+        fleet.start_coordinator()
+        for index in range(6):
+            fleet.start_agent(index, extra_toml=f'agent.region = "{"east" if index < 3 else "west"}"')
+        fleet.wait_joined(range(6))
+        shapes = ["striped(3)", "pipeline", "binomial", "regional(kary(2), chain)", "auto"]
+        for number, shape in enumerate(shapes, start=2):
+            base, target = (STEPS[0], STEPS[1]) if number % 2 == 0 else (STEPS[1], STEPS[0])
+            with self.subTest(shape):
+                self.publish(base, target, number, "--shape", shape)
+                fleet.wait_clean(range(6), number)
+                fleet.assert_bytes(range(6), target)
+
+
 class Versions(SystemTest):
     def test_same_version_and_root_again_is_success_without_effect(self):
         fleet = self.start_fleet()
@@ -315,6 +331,9 @@ class Failures(SystemTest):
 
     def test_interior_relay_killed_under_a_whole_checkpoint_commits_on_all_survivors(self):
         self.relay_killed("kary(2)", 7, 1, "--full")
+
+    def test_node_killed_while_it_is_in_three_trees_of_a_producer_commits_on_all_survivors(self):
+        self.relay_killed("striped(3)", 6, 1, "--full")
 
     def test_relay_killed_and_restarted_takes_part_again_or_is_told(self):
         self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=4, shape="chain")

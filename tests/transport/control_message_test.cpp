@@ -40,8 +40,7 @@ ControlMessage grants_example() {
 ControlMessage hello_example() {
   ControlMessage message = grants_example();
   message.kind = ControlKind::kHello;
-  message.offer = {
-      {{3, ProcessId{4}}, 5}, ProducerIndex{6}, 0x8000'0001, 8, 1 << 20, 200, {0xAABB, 0}};
+  message.offer = {{{3, ProcessId{4}}, 5}, TreeIndex{6}, 0x8000'0001, 8, 1 << 20, 200, {0xAABB, 0}};
   return message;
 }
 

@@ -24,9 +24,7 @@ wire::Plan first_plan(const std::string& shape, std::uint32_t producers, std::ui
   wire::Plan plan;
   plan.producer_count = producers;
   for (std::uint32_t i = 0; i < producers + agents; ++i) plan.nodes.push_back(endpoint(i + 1));
-  for (std::uint32_t p = 0; p < producers; ++p) {
-    plan.trees.push_back(*plan_tree({shape, ProducerIndex{p}, producers, agents}));
-  }
+  plan.trees = plan_relays({shape, producers, agents})->trees;
   return plan;
 }
 

@@ -139,7 +139,7 @@ TEST(RelayAllocation, AFrameOnItsWayAllocatesNothing) {
   std::vector<std::unique_ptr<RelayCore>> cores;
   wire::Plan plan;
   plan.nodes.resize(3);
-  plan.trees.push_back(*plan_tree({"chain", ProducerIndex{0}, 1, 2}));
+  plan.trees = plan_relays({"chain", 1, 2})->trees;
   for (std::uint8_t i = 0; i < 3; ++i) {
     pools.push_back(*SlabPool::open({.slot_count = 32, .slot_bytes = 16 * 1024}, events));
     auto fabric = std::make_unique<DirectFabric>(i);

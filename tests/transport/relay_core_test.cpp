@@ -47,6 +47,22 @@ INSTANTIATE_TEST_SUITE_P(All, RelayShapes,
                                          ShapeCase{"binomial", 1, 8}, ShapeCase{"chain", 3, 4},
                                          ShapeCase{"kary(2)", 4, 7}, ShapeCase{"star", 2, 3}));
 
+// Every shape, all producers at once, three credits: nothing waits in a circle.
+TEST(RelayCore, NoShapeWaitsInACircleWithThreeCreditsAndAllProducersAtOnce) {
+  for (const char* shape : {"star", "chain", "kary(2)", "kary(3)", "binomial", "pipeline",
+                            "striped(2)", "striped(3)", "regional(kary(2), chain)", "auto"}) {
+    for (const std::uint32_t agents : {5U, 7U}) {
+      SCOPED_TRACE(std::string(shape) + " over " + std::to_string(agents));
+      RelayFleet fleet(
+          {.shape = shape, .producers = 4, .agents = agents, .slots = 90, .slots_per_link = 3});
+      fleet.enter_all();
+      ASSERT_TRUE(fleet.stream(24));
+      fleet.expect_each_frame_once();
+      fleet.leave_and_expect_all_slots_back();
+    }
+  }
+}
+
 // Trees over the same nodes run both ways between neighbours; with three credits each, frames of
 // one tree must not wait for another's.
 TEST(RelayCore, ManyTreesWithThreeCreditsDoNotWaitInACircle) {

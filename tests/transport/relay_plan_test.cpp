@@ -55,10 +55,11 @@ struct Bound {
 void expect_bounds(const Bound& bound, std::uint32_t producers, std::uint32_t agents) {
   SCOPED_TRACE(bound.shape + " producers " + std::to_string(producers) + " agents " +
                std::to_string(agents));
+  const auto plan = plan_relays({bound.shape, producers, agents});
+  ASSERT_TRUE(plan) << plan.error().message();
+  ASSERT_EQ(plan->trees.size(), producers);
   for (const std::uint32_t producer : {0U, producers / 2, producers - 1}) {
-    const auto tree = plan_tree({bound.shape, ProducerIndex{producer}, producers, agents});
-    ASSERT_TRUE(tree) << tree.error().message();
-    const Walk walk = walk_tree(*tree, producer);
+    const Walk walk = walk_tree(plan->trees[producer], producer);
     for (std::uint32_t node = 0; node < producers + agents; ++node) {
       const bool in_tree = node == producer || node >= producers;
       ASSERT_EQ(walk.visits[node], in_tree ? 1U : 0U) << "node " << node;
@@ -86,11 +87,11 @@ TEST(RelayPlan, ReachesEveryAgentOnceWithinDegreeAndDepth) {
 TEST(RelayPlan, SpreadsFirstHopsOverAgents) {
   for (const std::uint32_t agents : {1U, 3U, 8U, 100U}) {
     for (const std::uint32_t producers : {1U, 2U, 7U, 64U}) {
+      const auto plan = plan_relays({"chain", producers, agents});
+      ASSERT_TRUE(plan);
       std::map<std::uint32_t, std::uint32_t> first_hops;
       for (std::uint32_t producer = 0; producer < producers; ++producer) {
-        const auto tree = plan_tree({"chain", ProducerIndex{producer}, producers, agents});
-        ASSERT_TRUE(tree);
-        ++first_hops[tree->nodes[producer].children.at(0).value];
+        ++first_hops[plan->trees[producer].nodes[producer].children.at(0).value];
       }
       for (const auto& [agent, count] : first_hops) {
         EXPECT_LE(count, (producers + agents - 1) / agents) << agents << " " << producers;
@@ -100,29 +101,30 @@ TEST(RelayPlan, SpreadsFirstHopsOverAgents) {
 }
 
 TEST(RelayPlan, IsTheSameForTheSameRequest) {
-  const TreeRequest request{"kary(3)", ProducerIndex{2}, 4, 50};
-  EXPECT_EQ(*plan_tree(request), *plan_tree(request));
+  const PlanRequest request{"kary(3)", 4, 50};
+  EXPECT_EQ(plan_relays(request)->trees, plan_relays(request)->trees);
 }
 
 TEST(RelayPlan, RefusesWhatIsNoShape) {
   for (const char* shape : {"", "ring", "kary", "kary()", "kary(0)", "kary(-1)", "kary(65)",
                             "kary(2", "kary(2)x", "kary( 2)", "kary(99999999999)", "Star"}) {
-    const auto tree = plan_tree({shape, ProducerIndex{0}, 1, 3});
-    ASSERT_FALSE(tree) << shape;
-    EXPECT_EQ(tree.error().code, ErrorCode::kConfig);
+    const auto plan = plan_relays({shape, 1, 3});
+    ASSERT_FALSE(plan) << shape;
+    EXPECT_EQ(plan.error().code, ErrorCode::kConfig);
   }
 }
 
 TEST(RelayPlan, RefusesAStarWiderThanANodeMayFanOut) {
-  const auto tree = plan_tree({"star", ProducerIndex{0}, 1, limits::kChildrenMax + 1});
-  ASSERT_FALSE(tree);
-  EXPECT_EQ(tree.error().code, ErrorCode::kConfig);
+  const auto plan = plan_relays({"star", 1, limits::kChildrenMax + 1});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kConfig);
 }
 
 TEST(RelayPlan, RefusesCountsThatDoNotFit) {
-  EXPECT_FALSE(plan_tree({"chain", ProducerIndex{1}, 1, 3}));
-  EXPECT_FALSE(plan_tree({"chain", ProducerIndex{0}, 0, 3}));
-  EXPECT_FALSE(plan_tree({"chain", ProducerIndex{0}, 1, limits::kMembersMax + 1}));
+  EXPECT_FALSE(plan_relays({"chain", 0, 3}));
+  EXPECT_FALSE(plan_relays({"chain", 1, limits::kMembersMax + 1}));
+  EXPECT_FALSE(plan_relays({"chain", 1, 3, {"too few", "regions"}}));
+  EXPECT_FALSE(plan_relays({"chain", 1, 3, {}, {true}}));
 }
 
 }  // namespace

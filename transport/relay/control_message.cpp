@@ -20,7 +20,7 @@ void write_offer(FixedWriter& out, const LinkOffer& offer) {
   out.write(offer.refit.epoch.number);
   out.write(offer.refit.epoch.coordinator.value);
   out.write(offer.refit.attempt);
-  out.write(offer.producer.value);
+  out.write(offer.tree.value);
   out.write(offer.protocol);
   out.write(offer.first_slot);
   out.write(offer.slot_bytes);
@@ -33,7 +33,7 @@ void write_offer(FixedWriter& out, const LinkOffer& offer) {
 LinkOffer read_offer(wire::ByteReader& in) {
   LinkOffer offer;
   offer.refit = in.read_refit_id();
-  offer.producer.value = in.read<std::uint32_t>();
+  offer.tree.value = in.read<std::uint32_t>();
   offer.protocol = in.read<std::uint32_t>();
   offer.first_slot = in.read<std::uint32_t>();
   offer.slot_bytes = in.read<std::uint32_t>();

@@ -69,10 +69,16 @@ enum class ControlKind : std::uint8_t {
   kClosed = 5,   // parent: nothing will be written any more; final write table
 };
 
+// Place of a tree in a plan. A producer has one tree, or several that its frames take in turn.
+struct TreeIndex {
+  std::uint32_t value = 0;
+  auto operator<=>(const TreeIndex&) const = default;
+};
+
 // What a child tells a parent once.
 struct LinkOffer {
   RefitId refit;
-  ProducerIndex producer;
+  TreeIndex tree;
   std::uint32_t protocol = 0;
   std::uint32_t first_slot = 0;
   std::uint32_t slot_bytes = 0;

@@ -24,6 +24,7 @@ class DownstreamLink {
  public:
   struct Place {
     RefitId refit;
+    TreeIndex tree;
     ProducerIndex producer;
     Peer* child = nullptr;
   };

@@ -119,7 +119,7 @@ bool RelayCore::turn() {
 void RelayCore::inject(InjectedFrame injected) {
   owner_.check();
   OpenRefit* const refit = find(injected.refit);
-  if (refit == nullptr || refit->leaving || injected.producer.value >= refit->children.size()) {
+  if (refit == nullptr || refit->leaving || injected.producer.value >= refit->ledgers.size()) {
     observer_.on_fault(injected.refit, options_.member_id,
                        failure(ErrorCode::kProtocol, Stage::kRelay,
                                "frame injected into refit " + to_string(injected.refit) +
@@ -129,7 +129,8 @@ void RelayCore::inject(InjectedFrame injected) {
   wire::FrameHeader header;
   std::memcpy(&header, injected.frame.frame().data(), sizeof(header));
   refit->ledgers[injected.producer.value].note(FrameSequence{header.sequence}, header.checksum_low);
-  forward(*refit, injected.producer, injected.frame);
+  forward(*refit, tree_of(*refit, injected.producer, FrameSequence{header.sequence}),
+          injected.frame);
 }
 
 bool RelayCore::drained(const RefitId& refit) const {

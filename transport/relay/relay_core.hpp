@@ -124,7 +124,8 @@ class RelayCore {
     NodeIndex self;
     std::vector<std::unique_ptr<UpstreamLink>> upstream;
     std::vector<std::unique_ptr<DownstreamLink>> downstream;
-    std::vector<std::vector<DownstreamLink*>> children;  // by producer
+    std::uint32_t stripes = 1;                           // trees of one producer
+    std::vector<std::vector<DownstreamLink*>> children;  // by tree
     std::vector<FrameLedger> ledgers;                    // by producer
     std::vector<RepairReader> readers;                   // by producer
     std::vector<Peer*> repair_peers;                     // that are known for repair's sake
@@ -169,11 +170,11 @@ class RelayCore {
   Status add_links(OpenRefit& refit);
   void end_other_links(OpenRefit& refit);
   void prune_links(OpenRefit& refit);
-  static UpstreamLink* live_upstream(OpenRefit& refit, ProducerIndex producer);
-  static DownstreamLink* live_downstream(OpenRefit& refit, ProducerIndex producer, ProcessId child);
-  Status add_upstream(const wire::Endpoint& parent, ProducerIndex producer, std::uint32_t slots,
+  static UpstreamLink* live_upstream(OpenRefit& refit, TreeIndex tree);
+  static DownstreamLink* live_downstream(OpenRefit& refit, TreeIndex tree, ProcessId child);
+  Status add_upstream(const wire::Endpoint& parent, TreeIndex tree, std::uint32_t slots,
                       OpenRefit& refit);
-  Status add_downstream(const wire::Endpoint& child, ProducerIndex producer, OpenRefit& refit);
+  Status add_downstream(const wire::Endpoint& child, TreeIndex tree, OpenRefit& refit);
   Result<Peer*> join_peer(const wire::Endpoint& endpoint);
   void unjoin_peer(Peer* peer);
   void unjoin_link(Peer* peer);
@@ -205,7 +206,8 @@ class RelayCore {
   bool pump();
   bool pump_link(DownstreamLink& link, std::uint32_t& budget);
   Posted post_frame(DownstreamLink& link, const DownstreamLink::Next& next);
-  void forward(OpenRefit& refit, ProducerIndex producer, const SharedSlot& frame);
+  void forward(OpenRefit& refit, TreeIndex tree, const SharedSlot& frame);
+  static TreeIndex tree_of(const OpenRefit& refit, ProducerIndex producer, FrameSequence sequence);
   bool send_control_due();
   bool send_upstream(UpstreamLink& link);
   bool send_downstream(DownstreamLink& link);

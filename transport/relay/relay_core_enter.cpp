@@ -33,7 +33,9 @@ Status RelayCore::check_plan(const wire::Plan& plan, NodeIndex self) const {
                               to_hex(plan.nodes[self.value].process.value) + ", this is " +
                               to_hex(process_.value));
   }
-  if (plan.trees.size() != plan.producer_count || plan.producer_count == 0) {
+  const bool whole = plan.producer_count > 0 && !plan.trees.empty() &&
+                     plan.trees.size() % plan.producer_count == 0;
+  if (!whole) {
     return bad_plan(plan, std::to_string(plan.trees.size()) + " trees for " +
                               std::to_string(plan.producer_count) + " producers");
   }
@@ -73,7 +75,8 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   refit->identity = {plan.fleet, plan.refit, plan.base.lattice, {}};
   refit->plan = plan;
   refit->self = self;
-  refit->children.resize(plan.producer_count);
+  refit->stripes = static_cast<std::uint32_t>(plan.trees.size()) / plan.producer_count;
+  refit->children.resize(plan.trees.size());
   refit->ledgers.resize(plan.producer_count);
   refit->readers.resize(plan.producer_count);
   if (Status added = add_links(*refit); !added) {
@@ -89,7 +92,8 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
 // The trees have changed: links that both plans have stay as they are.
 Status RelayCore::update(OpenRefit& refit, const wire::Plan& plan, NodeIndex self) {
   WEFT_TRY_STATUS(check_plan(plan, self));
-  if (plan.producer_count != refit.plan.producer_count || recycling_) {
+  if (plan.producer_count != refit.plan.producer_count ||
+      plan.trees.size() != refit.plan.trees.size() || recycling_) {
     return bad_plan(plan, "revision " + std::to_string(plan.revision) + " does not fit");
   }
   refit.plan = plan;
@@ -106,19 +110,18 @@ Status RelayCore::update(OpenRefit& refit, const wire::Plan& plan, NodeIndex sel
   return added;
 }
 
-UpstreamLink* RelayCore::live_upstream(OpenRefit& refit, ProducerIndex producer) {
+UpstreamLink* RelayCore::live_upstream(OpenRefit& refit, TreeIndex tree) {
   for (const auto& link : refit.upstream) {
     const bool live = link->phase == LinkPhase::kConnecting || link->phase == LinkPhase::kOpen;
-    if (live && !link->parent_done && link->place().producer == producer) return link.get();
+    if (live && !link->parent_done && link->place().tree == tree) return link.get();
   }
   return nullptr;
 }
 
-DownstreamLink* RelayCore::live_downstream(OpenRefit& refit, ProducerIndex producer,
-                                           ProcessId child) {
+DownstreamLink* RelayCore::live_downstream(OpenRefit& refit, TreeIndex tree, ProcessId child) {
   for (const auto& link : refit.downstream) {
     const bool live = link->phase == LinkPhase::kConnecting || link->phase == LinkPhase::kOpen;
-    if (live && link->place().producer == producer && link->place().child->process == child) {
+    if (live && link->place().tree == tree && link->place().child->process == child) {
       return link.get();
     }
   }
@@ -126,17 +129,17 @@ DownstreamLink* RelayCore::live_downstream(OpenRefit& refit, ProducerIndex produ
 }
 
 void RelayCore::end_other_links(OpenRefit& refit) {
-  const auto place = [&](ProducerIndex producer) -> const wire::TreeNode& {
-    return refit.plan.trees[producer.value].nodes[refit.self.value];
+  const auto place = [&](TreeIndex tree) -> const wire::TreeNode& {
+    return refit.plan.trees[tree.value].nodes[refit.self.value];
   };
   for (const auto& link : refit.upstream) {
-    const auto& parent = place(link->place().producer).parent;
+    const auto& parent = place(link->place().tree).parent;
     const bool stays =
         parent && refit.plan.nodes[parent->value].process == link->place().parent->process;
     if (!stays) close_upstream(*link);
   }
   for (const auto& link : refit.downstream) {
-    const auto& children = place(link->place().producer).children;
+    const auto& children = place(link->place().tree).children;
     const bool stays = std::any_of(children.begin(), children.end(), [&](NodeIndex child) {
       return refit.plan.nodes[child.value].process == link->place().child->process;
     });
@@ -171,21 +174,21 @@ Status RelayCore::add_links(OpenRefit& refit) {
   const wire::Plan& plan = refit.plan;
   const NodeIndex self = refit.self;
   std::uint32_t ranges = 0;
-  for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
-    const bool wanted = plan.trees[p].nodes[self.value].parent.has_value();
-    ranges += wanted && live_upstream(refit, ProducerIndex{p}) == nullptr ? 1 : 0;
+  for (std::uint32_t t = 0; t < plan.trees.size(); ++t) {
+    const bool wanted = plan.trees[t].nodes[self.value].parent.has_value();
+    ranges += wanted && live_upstream(refit, TreeIndex{t}) == nullptr ? 1 : 0;
   }
   WEFT_TRY(const std::uint32_t slots, choose_range_slots(ranges));
-  for (std::uint32_t p = 0; p < plan.producer_count; ++p) {
-    const ProducerIndex producer{p};
-    const wire::TreeNode& place = plan.trees[p].nodes[self.value];
-    if (place.parent && live_upstream(refit, producer) == nullptr) {
-      WEFT_TRY_STATUS(add_upstream(plan.nodes[place.parent->value], producer, slots, refit));
+  for (std::uint32_t t = 0; t < plan.trees.size(); ++t) {
+    const TreeIndex tree{t};
+    const wire::TreeNode& place = plan.trees[t].nodes[self.value];
+    if (place.parent && live_upstream(refit, tree) == nullptr) {
+      WEFT_TRY_STATUS(add_upstream(plan.nodes[place.parent->value], tree, slots, refit));
     }
     for (const NodeIndex child : place.children) {
       const wire::Endpoint& node = plan.nodes[child.value];
-      if (live_downstream(refit, producer, node.process) != nullptr) continue;
-      WEFT_TRY_STATUS(add_downstream(node, producer, refit));
+      if (live_downstream(refit, tree, node.process) != nullptr) continue;
+      WEFT_TRY_STATUS(add_downstream(node, tree, refit));
     }
   }
   return ok();
@@ -208,8 +211,9 @@ Result<std::uint32_t> RelayCore::choose_range_slots(std::uint32_t ranges) const 
   return slots;
 }
 
-Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex producer,
-                               std::uint32_t slots, OpenRefit& refit) {
+Status RelayCore::add_upstream(const wire::Endpoint& parent, TreeIndex tree, std::uint32_t slots,
+                               OpenRefit& refit) {
+  const ProducerIndex producer{tree.value / refit.stripes};
   const auto first = pool_.take_range(slots);
   if (!first) {
     return failure(ErrorCode::kResourceLimit, Stage::kRelay,
@@ -228,15 +232,8 @@ Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex produ
     give_back();
     return memory ? std::move(peer).error() : std::move(memory).error();
   }
-  UpstreamLink::Place place{refit.identity.refit,
-                            producer,
-                            *peer,
-                            draw_link(),
-                            next_incarnation_++,
-                            *first,
-                            slots,
-                            1,
-                            *memory};
+  UpstreamLink::Place place{refit.identity.refit, tree,   producer, *peer, draw_link(),
+                            next_incarnation_++,  *first, slots,    1,     *memory};
   ++(*peer)->beats;
   refit.upstream.push_back(std::make_unique<UpstreamLink>(place, now_));
   refit.upstream.back()->deadline = now_ + options_.times.connect;
@@ -248,16 +245,16 @@ Status RelayCore::add_upstream(const wire::Endpoint& parent, ProducerIndex produ
   return ok();
 }
 
-Status RelayCore::add_downstream(const wire::Endpoint& child, ProducerIndex producer,
-                                 OpenRefit& refit) {
+Status RelayCore::add_downstream(const wire::Endpoint& child, TreeIndex tree, OpenRefit& refit) {
+  const ProducerIndex producer{tree.value / refit.stripes};
   WEFT_TRY(Peer* const peer, join_peer(child));
   ++peer->beats;
   refit.downstream.push_back(std::make_unique<DownstreamLink>(
-      DownstreamLink::Place{refit.identity.refit, producer, peer}, pool_.slot_count()));
+      DownstreamLink::Place{refit.identity.refit, tree, producer, peer}, pool_.slot_count()));
   refit.downstream.back()->deadline = now_ + options_.times.connect;
   // What has come already is not written over a link that was not there.
   refit.downstream.back()->skipped = refit.ledgers[producer.value].horizon() > 0 ? 1 : 0;
-  refit.children[producer.value].push_back(refit.downstream.back().get());
+  refit.children[tree.value].push_back(refit.downstream.back().get());
   return ok();
 }
 

@@ -119,7 +119,9 @@ void RelayCore::take_frame(OpenRefit& refit, const wire::FrameHeader& header, Sh
     ++counters_.frames_received;
     counters_.frames_read += by_read ? 1 : 0;
     // The children have the bad one under the same number and look after themselves.
-    if (!refit.readers[producer.value].is_refetched(sequence)) forward(refit, producer, frame);
+    if (!refit.readers[producer.value].is_refetched(sequence)) {
+      forward(refit, tree_of(refit, producer, sequence), frame);
+    }
     observer_.on_frame(refit.identity.refit, producer, sequence, std::move(frame));
     return;
   }
@@ -190,8 +192,7 @@ void RelayCore::on_child_message(const ControlMessage& message) {
       if (link->place().child->process != message.sender) continue;
       const bool hello =
           (message.kind == ControlKind::kHello || message.kind == ControlKind::kClose) &&
-          message.offer.refit == refit->identity.refit &&
-          message.offer.producer == link->place().producer;
+          message.offer.refit == refit->identity.refit && message.offer.tree == link->place().tree;
       if (!hello && link->link() != message.link) continue;
       if (hello && !link->accept(message, now_)) continue;
       return on_child_table(*refit, *link, message);
@@ -204,23 +205,23 @@ void RelayCore::on_child_message(const ControlMessage& message) {
 // A child of the plan that was given up here, or has given its last link up, starts a new one.
 bool RelayCore::on_new_child(const ControlMessage& message) {
   OpenRefit* const refit = find(message.offer.refit);
-  const ProducerIndex producer = message.offer.producer;
+  const TreeIndex tree = message.offer.tree;
   if (message.kind != ControlKind::kHello || refit == nullptr || refit->leaving ||
-      producer.value >= refit->plan.trees.size()) {
+      tree.value >= refit->plan.trees.size()) {
     return false;
   }
-  const auto& children = refit->plan.trees[producer.value].nodes[refit->self.value].children;
+  const auto& children = refit->plan.trees[tree.value].nodes[refit->self.value].children;
   const auto child = std::find_if(children.begin(), children.end(), [&](NodeIndex node) {
     return refit->plan.nodes[node.value].process == message.sender;
   });
   const bool late = std::any_of(refit->downstream.begin(), refit->downstream.end(),
                                 [&](const auto& link) { return link->link() == message.link; });
   if (child == children.end() || late) return false;
-  if (DownstreamLink* const old = live_downstream(*refit, producer, message.sender)) {
+  if (DownstreamLink* const old = live_downstream(*refit, tree, message.sender)) {
     old->drop_all();
     end_downstream(*old);
   }
-  if (!add_downstream(refit->plan.nodes[child->value], producer, *refit)) return false;
+  if (!add_downstream(refit->plan.nodes[child->value], tree, *refit)) return false;
   DownstreamLink& link = *refit->downstream.back();
   if (link.accept(message, now_)) on_child_table(*refit, link, message);
   return true;

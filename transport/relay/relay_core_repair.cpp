@@ -72,18 +72,30 @@ Peer* RelayCore::repair_peer(OpenRefit& refit, ProcessId process) {
 
 // The way up from here, nearest first, without those that are lost; the producer stays in any case.
 void RelayCore::set_holders(OpenRefit& refit) {
+  const auto contains = [](const std::vector<ProcessId>& all, ProcessId process) {
+    return std::find(all.begin(), all.end(), process) != all.end();
+  };
   for (std::uint32_t p = 0; p < refit.plan.producer_count; ++p) {
-    const auto& places = refit.plan.trees[p].nodes;
     std::vector<ProcessId> holders;
-    auto at = places[refit.self.value].parent;
-    for (std::size_t steps = 0; at && steps < places.size(); ++steps) {
-      const ProcessId process = refit.plan.nodes[at->value].process;
-      const bool lost = std::find(refit.lost_processes.begin(), refit.lost_processes.end(),
-                                  process) != refit.lost_processes.end();
-      const auto above = places[at->value].parent;
-      if (!lost || !above) holders.push_back(process);
-      at = above;
+    std::vector<std::optional<NodeIndex>> level;  // one step up in each tree of the producer
+    for (std::uint32_t s = 0; s < refit.stripes; ++s) {
+      level.push_back(refit.plan.trees[p * refit.stripes + s].nodes[refit.self.value].parent);
     }
+    bool further = true;
+    for (std::size_t steps = 0; further && steps < refit.plan.nodes.size(); ++steps) {
+      further = false;
+      for (std::uint32_t s = 0; s < refit.stripes; ++s) {
+        if (!level[s] || level[s]->value == p) continue;  // the producer comes last
+        const ProcessId process = refit.plan.nodes[level[s]->value].process;
+        if (!contains(refit.lost_processes, process) && !contains(holders, process)) {
+          holders.push_back(process);
+        }
+        level[s] = refit.plan.trees[p * refit.stripes + s].nodes[level[s]->value].parent;
+        further = true;
+      }
+    }
+    const bool below = std::any_of(level.begin(), level.end(), [](const auto& at) { return at; });
+    if (below) holders.push_back(refit.plan.nodes[p].process);
     refit.readers[p].set_holders(std::move(holders));
   }
 }
@@ -91,8 +103,11 @@ void RelayCore::set_holders(OpenRefit& refit) {
 void RelayCore::scan_orphans(OpenRefit& refit) {
   if (refit.leaving) return;
   for (std::uint32_t p = 0; p < refit.plan.producer_count; ++p) {
-    const bool has_parent = refit.plan.trees[p].nodes[refit.self.value].parent.has_value();
-    const bool orphan = has_parent && live_upstream(refit, ProducerIndex{p}) == nullptr;
+    bool orphan = false;
+    for (std::uint32_t t = p * refit.stripes; t < (p + 1) * refit.stripes; ++t) {
+      const bool has_parent = refit.plan.trees[t].nodes[refit.self.value].parent.has_value();
+      orphan |= has_parent && live_upstream(refit, TreeIndex{t}) == nullptr;
+    }
     refit.readers[p].set_orphan(orphan, now_);
   }
 }

@@ -13,8 +13,14 @@ constexpr Duration kCloseInterval = std::chrono::milliseconds(50);
 
 }  // namespace
 
-void RelayCore::forward(OpenRefit& refit, ProducerIndex producer, const SharedSlot& frame) {
-  for (DownstreamLink* const link : refit.children[producer.value]) {
+// A producer's frames take its trees in turn.
+TreeIndex RelayCore::tree_of(const OpenRefit& refit, ProducerIndex producer,
+                             FrameSequence sequence) {
+  return {producer.value * refit.stripes + sequence.value % refit.stripes};
+}
+
+void RelayCore::forward(OpenRefit& refit, TreeIndex tree, const SharedSlot& frame) {
+  for (DownstreamLink* const link : refit.children[tree.value]) {
     if (link->phase == LinkPhase::kEnded || link->phase == LinkPhase::kClosing) continue;
     if (link->push(frame)) continue;
     observer_.on_fault(refit.identity.refit, options_.member_id,
@@ -129,7 +135,7 @@ bool RelayCore::send_upstream(UpstreamLink& link) {
   Duration interval = options_.times.heartbeat;
   message.kind = ControlKind::kGrants;
   message.offer = {link.place().refit,
-                   link.place().producer,
+                   link.place().tree,
                    fabric_->facts().protocol,
                    link.place().first_slot,
                    pool_.slot_bytes(),

@@ -35,6 +35,7 @@ class UpstreamLink {
  public:
   struct Place {
     RefitId refit;
+    TreeIndex tree;
     ProducerIndex producer;
     Peer* parent = nullptr;
     std::uint64_t link = 0;

@@ -65,9 +65,11 @@ Place ancestor_left(const wire::Plan::Tree& old, std::uint32_t node,
   return std::nullopt;
 }
 
-Result<wire::Plan::Tree> reattach_tree(const ReattachRequest& request, std::uint32_t producer,
+Result<wire::Plan::Tree> reattach_tree(const ReattachRequest& request, std::size_t tree,
                                        const std::vector<Place>& new_places) {
-  const wire::Plan::Tree& old = request.previous.trees[producer];
+  const wire::Plan::Tree& old = request.previous.trees[tree];
+  const std::size_t stripes = request.previous.trees.size() / request.previous.producer_count;
+  const std::size_t producer = tree / stripes;
   TreeBuilder built(request.nodes.size());
   const Place root = new_places[producer];
   if (!root) {
@@ -106,8 +108,8 @@ Result<std::vector<wire::Plan::Tree>> reattach(const ReattachRequest& request) {
     if (found != by_process.end()) new_places[i] = found->second;
   }
   std::vector<wire::Plan::Tree> trees;
-  for (std::uint32_t p = 0; p < request.previous.trees.size(); ++p) {
-    WEFT_TRY(auto tree, reattach_tree(request, p, new_places));
+  for (std::size_t t = 0; t < request.previous.trees.size(); ++t) {
+    WEFT_TRY(auto tree, reattach_tree(request, t, new_places));
     trees.push_back(std::move(tree));
   }
   return trees;
