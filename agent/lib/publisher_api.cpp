@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "agent/lib/producer_session.hpp"
 #include "agent/lib/shard_source.hpp"
-#include "agent/lib/train_session.hpp"
 #include "apply/store/checkpoint_source.hpp"
 #include "codec/flow/part_encoder.hpp"
 #include "codec/project/box_file.hpp"
@@ -19,6 +19,8 @@ namespace weft::agent {
 namespace {
 
 constexpr std::chrono::seconds kLatticeTimeout{60};
+// A begin that is refused as busy is said again for so long.
+constexpr std::chrono::seconds kBusyTimeout{60};
 
 double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -156,13 +158,13 @@ class TrainPublisher final : public Publisher {
   PublisherConfig config_;
   transport::ControlCallOptions call_;
   TrainPart part_;
-  std::unique_ptr<TrainSession> session_;
+  std::unique_ptr<ProducerSession> session_;
 };
 
 // Threads: as Refit; FrameSink's from the encoder.
 class TrainRefit final : public Refit, public codec::FrameSink {
  public:
-  TrainRefit(TrainPart& part, TrainSession& session, const wire::Plan& plan)
+  TrainRefit(TrainPart& part, ProducerSession& session, const wire::Plan& plan)
       : part_(part),
         session_(session),
         target_(plan.target_version),
@@ -197,7 +199,7 @@ class TrainRefit final : public Refit, public codec::FrameSink {
   Error outcome();
 
   TrainPart& part_;
-  TrainSession& session_;
+  ProducerSession& session_;
   const Version target_;
   std::vector<PutTensor> tensors_;
   std::vector<std::uint32_t> missing_;  // by chunk: sources that are still to be put
@@ -364,7 +366,7 @@ Status TrainPublisher::start(const PublisherOptions& options) {
   WEFT_TRY(part_.baseline,
            ShardBaseline::open(part_.lattice, part_.producer, *part_.base, part_.threads));
   WEFT_TRY_STATUS(find_content(options, call_, part_));
-  TrainInput input;
+  ProducerInput input;
   input.coordinator = *config_.coordinator;
   input.producer = part_.producer;
   input.producer_count = part_.producer_count;
@@ -373,7 +375,7 @@ Status TrainPublisher::start(const PublisherOptions& options) {
   input.part = part_.baseline->table().part(part_.lattice, part_.producer);
   input.move_baseline = [this] { part_.baseline->move(); };
   input.drop_pending = [this] { part_.baseline->drop(); };
-  WEFT_TRY(session_, TrainSession::open(config_, input, events_));
+  WEFT_TRY(session_, ProducerSession::open(config_, input, events_));
   return ok();
 }
 
@@ -382,8 +384,20 @@ Result<std::unique_ptr<Refit>> TrainPublisher::begin(Version target) {
   auto call = call_;
   call.timeout = kLatticeTimeout;
   WEFT_TRY_STATUS(transport::put_lattice(call, part_.lattice.digest(), part_.lattice.encode()));
-  WEFT_TRY(const wire::Plan plan, session_->begin(target, part_.model_bytes));
-  return std::unique_ptr<Refit>(std::make_unique<TrainRefit>(part_, *session_, plan));
+  apply::producer::Publish publish;
+  publish.target_version = target;
+  publish.model_bytes = part_.model_bytes;
+  publish.retries = 0;  // the views are the caller's: it puts them again
+  publish.busy_timeout = kBusyTimeout;
+  publish.commit_timeout = config_.producer.outcome_timeout;
+  session_->begin(std::move(publish));
+  if (const auto plan = session_->next_plan()) {
+    return std::unique_ptr<Refit>(std::make_unique<TrainRefit>(part_, *session_, *plan));
+  }
+  const auto done = session_->wait_done();
+  if (!done.status) return done.status.error();
+  return failure(ErrorCode::kVersionOrder, Stage::kPublish,
+                 "version " + std::to_string(target.value) + " is committed already");
 }
 
 }  // namespace

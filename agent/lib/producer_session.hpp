@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of Publisher: a producer's session that lasts for a whole training run.
+// A producer's session with coordinator and trees: for one publish() or a whole training run.
 #pragma once
 
 #include <atomic>
@@ -24,57 +24,65 @@
 namespace weft::agent {
 
 // What a session is about; all of it must outlive the session.
-// Threads: immutable.
-struct TrainInput {
+// Threads: immutable; the functions are called by the loop thread or a job of it, the two that
+// change values never while the caller encodes.
+struct ProducerInput {
   transport::HostPort coordinator;
   ProducerIndex producer;
   std::uint32_t producer_count = 1;
   Digest schema;
   Content content;  // of the baseline
   Digest part;
-  // On the loop thread or a job, never while a put is at work.
-  std::function<void()> move_baseline;
+  std::function<void()> move_baseline;  // each may be empty
   std::function<void()> drop_pending;
+  std::function<Result<Digest>()> target_part;  // empty: the target's values are not at hand
+  std::function<bool()> stop_requested;         // polled: gives the publish up
 };
 
-// TrainSession owns the loop thread that steps ProducerRole, the relay and the control client. The
-// trainer's thread waits in begin() and wait_done(), and encodes between enter_encode() and
+// ProducerSession owns the loop thread that steps ProducerRole, the relay and the control client.
+// The caller's thread waits in next_plan() and wait_done(), and encodes between enter_encode() and
 // leave_encode().
-// Life:    open -> (begin -> enter_encode, inject, leave_encode, ... -> seal or cancel ->
-// wait_done)* Threads: one at a time, except inject(): any, and the observer calls.
-class TrainSession final : public transport::RelayObserver,
-                           public transport::ControlClientObserver {
+// Life:    open -> (begin -> (next_plan -> enter_encode, inject, leave_encode, ... -> seal)* ->
+//          wait_done)*; cancel at any time.
+// Threads: one at a time, except inject(): any, and the observer calls.
+class ProducerSession final : public transport::RelayObserver,
+                              public transport::ControlClientObserver {
  public:
-  static Result<std::unique_ptr<TrainSession>> open(const PublisherConfig& config,
-                                                    const TrainInput& input, EventSink& events);
-  ~TrainSession() override;
+  static Result<std::unique_ptr<ProducerSession>> open(const PublisherConfig& config,
+                                                       const ProducerInput& input,
+                                                       EventSink& events);
+  ~ProducerSession() override;
 
-  // Until all producers have begun and this one has its place in the trees.
-  Result<wire::Plan> begin(Version target, std::uint64_t model_bytes);
-  // False: the refit has ended, wait_done() says why.
+  // The request number is chosen here.
+  void begin(apply::producer::Publish publish);
+  // The next attempt, once all producers have begun and this one has its place in the trees. None:
+  // there is no further one, wait_done() says why.
+  std::optional<wire::Plan> next_plan();
+  // False: the refit has ended.
   bool enter_encode();
   void leave_encode();
+  // Errors: kBusy (the refit has ended), those of KeptFrames::keep and Relay::inject.
   Status inject(const wire::FrameHeader& header, const SharedSlot& slot);
   // Every frame has been injected, or encoding has failed.
   void seal(const Result<wire::ProducerSeal>& seal);
   void cancel(Error reason);
-  // The answer to begin(): after seal(), cancel(), or whenever the refit has ended.
+  // The answer to begin(): after seal(), cancel(), or whenever there is no further attempt.
   apply::producer::PublishDone wait_done();
-  // No further frame may go out.
+  // No further frame of the last plan may go out.
   bool ended() const;
 
   SlotSource& slots() { return *pool_; }
   Content content() const;
 
  private:
-  TrainSession(const PublisherConfig& config, const TrainInput& input, EventSink& events)
+  ProducerSession(const PublisherConfig& config, const ProducerInput& input, EventSink& events)
       : config_(config), input_(input), events_(events), content_(input.content) {}
   struct Progress {
-    std::optional<wire::Plan> plan;
+    std::optional<wire::Plan> plan;    // not yet taken by next_plan()
+    std::optional<RefitId> open;       // whose frames may go out
     std::shared_ptr<KeptFrames> kept;  // every frame of the open refit, until its decision
     std::optional<apply::producer::PublishDone> done;
-    bool encoding = false;  // the trainer's thread is at work
-    bool ended = false;     // no further frame may go out
+    bool encoding = false;  // the caller's thread is at work
   };
 
   void on_frame(const RefitId& refit, ProducerIndex producer, FrameSequence sequence,
@@ -87,8 +95,11 @@ class TrainSession final : public transport::RelayObserver,
   void on_disconnected(Error reason) override;
 
   Status start();
+  Status open_relay();
   Status open_client();
   void run();
+  void check_stop();
+  void check_client();
   void post(apply::ProducerEvent event);
   void step(const apply::ProducerEvent& event);
 
@@ -104,15 +115,15 @@ class TrainSession final : public transport::RelayObserver,
   void act(apply::producer::ShowOutcome& action);
   void act(apply::producer::Note& action);
   void act(apply::producer::Stop& action);
+  void end_refit(const RefitId& refit);
   void wait_idle();
   std::shared_ptr<KeptFrames> kept(const RefitId& refit) const;  // any
-  void release_kept();
 
   const PublisherConfig config_;
-  const TrainInput input_;
+  const ProducerInput input_;
   EventSink& events_;
   ProcessId process_;
-  RefitId refit_;  // the trainer's thread's
+  RefitId refit_;  // the caller's thread's
   std::uint64_t injected_frames_ = 0;
   std::uint64_t injected_bytes_ = 0;
 
@@ -122,6 +133,7 @@ class TrainSession final : public transport::RelayObserver,
   std::unique_ptr<apply::ProducerRole> role_;
   std::deque<apply::ProducerEvent> next_events_;
   bool stepping_ = false;
+  bool stop_said_ = false;
   apply::SessionId session_;
   std::uint64_t session_count_ = 0;
 
@@ -129,6 +141,7 @@ class TrainSession final : public transport::RelayObserver,
   std::unique_ptr<FrameLoader> loader_;
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;
+  TimePoint client_retry_at_{};
   Jobs jobs_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
