@@ -28,6 +28,10 @@ double seconds_since(TimePoint begin) {
 
 Error misuse(const std::string& what) { return failure(ErrorCode::kConfig, Stage::kPublish, what); }
 
+Error aborted_by_trainer() {
+  return failure(ErrorCode::kBusy, Stage::kPublish, "aborted by the trainer");
+}
+
 // The whole checkpoint from shard tensors of the same names.
 codec::Projection whole_checkpoint(const codec::Schema& schema) {
   codec::Projection projection;
@@ -152,6 +156,8 @@ class TrainPublisher final : public Publisher {
   Status start(const PublisherOptions& options);
   Result<std::unique_ptr<Refit>> begin(Version target) override;
   Content content() const override { return session_->content(); }
+  std::vector<ShardTensor> shard_tensors() const override;
+  void cancel() override { session_->cancel(aborted_by_trainer()); }
 
  private:
   EventSink& events_;
@@ -338,7 +344,7 @@ Result<RefitReport> TrainRefit::commit(bool partial) {
 
 void TrainRefit::abort() {
   if (std::exchange(closed_, true)) return;
-  session_.cancel(failure(ErrorCode::kBusy, Stage::kPublish, "aborted by the trainer"));
+  session_.cancel(aborted_by_trainer());
   static_cast<void>(session_.wait_done());
 }
 
@@ -377,6 +383,17 @@ Status TrainPublisher::start(const PublisherOptions& options) {
   input.drop_pending = [this] { part_.baseline->drop(); };
   WEFT_TRY(session_, ProducerSession::open(config_, input, events_));
   return ok();
+}
+
+std::vector<ShardTensor> TrainPublisher::shard_tensors() const {
+  std::vector<ShardTensor> tensors;
+  for (std::uint32_t s = 0; s < part_.uses.size(); ++s) {
+    const SourceUse& use = part_.uses[s];
+    const bool one = use.type && use.one_type;
+    tensors.push_back({part_.projection.sources[s].name, use.elements,
+                       one ? std::string(codec::name(*use.type)) : std::string()});
+  }
+  return tensors;
 }
 
 Result<std::unique_ptr<Refit>> TrainPublisher::begin(Version target) {

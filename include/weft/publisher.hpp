@@ -60,6 +60,16 @@ struct ShardView {
 using ResidualConverter =
     std::function<Status(std::uint64_t first_element, std::span<std::byte> into)>;
 
+// A tensor that put() takes.
+// Threads: a value; one at a time.
+struct ShardTensor {
+  std::string name;
+  std::uint64_t element_count = 0;
+  // Of the checkpoint tensors that it feeds, as in a safetensors header; empty: it feeds none, or
+  // some of different types.
+  std::string dtype;
+};
+
 // Threads: a value; one at a time.
 struct RefitReport {
   Version version;
@@ -113,6 +123,12 @@ class Publisher {
   virtual Result<std::unique_ptr<Refit>> begin(Version target) = 0;
   // What the baseline is.
   virtual Content content() const = 0;
+  // In the order of the box file, or of the checkpoint's names.
+  virtual std::vector<ShardTensor> shard_tensors() const = 0;
+  // Ends a begin() or put() that another thread waits in, and a commit() that has not sealed yet:
+  // they give kBusy. Nothing to end: nothing happens, so say it until they return. After the seal
+  // only the decision ends a commit(). Threads: any.
+  virtual void cancel() = 0;
 };
 
 }  // namespace weft
