@@ -278,7 +278,10 @@ class CoordinatorService::Impl final : public transport::ControlServerObserver {
     server_->end({action.session.value});
   }
   void carry_out(step::RewriteLog& action, std::deque<CoordinatorEvent>& pending) {
-    complete(action.token, store_.rewrite(action.records), pending);
+    kill_point("coordinator.before_start");
+    Status rewritten = store_.rewrite(action.records);
+    kill_point("coordinator.after_start");
+    complete(action.token, std::move(rewritten), pending);
   }
   void carry_out(step::AppendRecord& action, std::deque<CoordinatorEvent>& pending) {
     const auto* decision = std::get_if<apply::DecisionRecord>(&action.record);

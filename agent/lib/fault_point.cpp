@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <variant>
 
 #include "weft/wire/frame.hpp"
 
@@ -23,6 +24,15 @@ std::string environment(const char* name) {
 void kill_point(std::string_view name) {
   static const std::string wanted = environment("WEFT_TEST_KILL_AT");
   if (!wanted.empty() && wanted == name) raise(SIGKILL);
+}
+
+void sent_point(const wire::MemberMessage& message) {
+  if (std::holds_alternative<wire::Begin>(message)) kill_point("publisher.after_begin");
+  if (std::holds_alternative<wire::SealReport>(message)) kill_point("publisher.after_seal");
+}
+
+void heard_point(const wire::CoordinatorMessage& message) {
+  if (std::holds_alternative<wire::Decision>(message)) kill_point("publisher.decision");
 }
 
 namespace {

@@ -8,11 +8,16 @@
 #include <string_view>
 
 #include "weft/base/lease.hpp"
+#include "weft/wire/messages.hpp"
 
 namespace weft::agent {
 
 // SIGKILL to this process if WEFT_TEST_KILL_AT is `name`.
 void kill_point(std::string_view name);
+// Behind a publisher's message that changes what others do: publisher.after_begin, .after_seal.
+void sent_point(const wire::MemberMessage& message);
+// When a publisher hears it and before it does anything about it: publisher.decision.
+void heard_point(const wire::CoordinatorMessage& message);
 
 // The sequence number of the frame that a test wants damaged (WEFT_TEST_CORRUPT_FRAME).
 std::optional<std::uint32_t> corrupt_frame_point();

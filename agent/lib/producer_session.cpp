@@ -226,6 +226,7 @@ void ProducerSession::on_connected() {
 
 void ProducerSession::on_message(wire::CoordinatorMessage message) {
   mailbox_.post([this, message = std::move(message)] {
+    heard_point(message);
     step(apply::producer::CoordinatorSaid{session_, message});
   });
 }
@@ -265,6 +266,7 @@ void ProducerSession::act(apply::producer::Send& action) {
     events_.report(Severity::kDebug, "message_dropped",
                    std::vector<EventField>{{"error", sent.error().message()}});
   }
+  sent_point(action.message);
 }
 
 void ProducerSession::act(apply::producer::CloseSession& action) {
@@ -282,6 +284,7 @@ void ProducerSession::act(apply::producer::AppendRecord& action) {
 
 void ProducerSession::act(apply::producer::StartEncode& action) {
   KeptFramesOptions options;
+  kill_point("publisher.planned");
   options.refit = action.plan.refit;
   options.producer = input_.producer;
   options.producer_count = input_.producer_count;
@@ -337,6 +340,7 @@ void ProducerSession::act(apply::producer::MoveBaseline& action) {
   jobs_.start([this, refit, content] {
     wait_idle();
     if (input_.move_baseline) input_.move_baseline();
+    kill_point("publisher.after_baseline");
     content_.with([&](Content& now) { now = content; });
     post(apply::producer::BaselineMoved{refit});
   });

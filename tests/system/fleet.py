@@ -132,7 +132,8 @@ class Fleet:
         self.processes[name] = process
         return process
 
-    def start_coordinator(self, environment=None):
+    def launch_coordinator(self, environment=None):
+        """Without a wait for an answer: it may be about to die."""
         state = self.work / "coordinator"
         state.mkdir(exist_ok=True)
         config = self.work / "coordinator.toml"
@@ -140,7 +141,10 @@ class Fleet:
             f'fleet.listen = "{self.address}"\nstate.dir = "{state}"\n'
             f'tree.shape = "{self.shape}"\n{self.insecure()}{self.coordinator_toml}\n'
         )
-        self.start_process("coordinator", ["coordinator", "--config", config], environment)
+        return self.start_process("coordinator", ["coordinator", "--config", config], environment)
+
+    def start_coordinator(self, environment=None):
+        self.launch_coordinator(environment)
         wait_until("the coordinator answers", lambda: self.status() is not None, 20)
 
     def prepare_agent(self, index):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL behind every durable record: the recovery table of an agent and of a coordinator, cell by cell.
+"""SIGKILL behind every durable record of an agent: its recovery table, cell by cell.
 
 Whoever is killed starts again; then everybody is clean at one version bit by bit, and the next refit commits.
 """
@@ -11,27 +11,28 @@ from fleet import Fleet, same_bytes, wait_until
 from refit_test import STEPS, SystemTest
 
 
-class KillPoints(SystemTest):
+class KilledAgent(SystemTest):
     def is_at(self, index, step):
         return same_bytes(self.fleet.weights(index), STEPS[step])
 
-    def end_at_one_version(self, indices, version):
-        """`version` 1 is the base: nobody is told it, so it is looked at in the bytes only."""
-        fleet = self.fleet
-        if version > 1:
-            fleet.wait_clean(indices, version)
-        for index in indices:
-            self.assertTrue(self.is_at(index, version - 1), f"node {index}")
-
-    def kill_agent(self, point, double_buffer=False):
-        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2, double_buffer=double_buffer)
+    def kill_agent(self, point, joined=True):
+        """Killed in a refit that both are planned for, or before it has joined."""
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
         fleet.start_coordinator()
         fleet.start_agent(0)
         fleet.start_agent(1, environment={"WEFT_TEST_KILL_AT": point})
+        if joined:
+            fleet.wait_joined(range(2))
         publisher = fleet.start_publish(STEPS[0], STEPS[1], 2)
         self.assertEqual(fleet.wait_exit("node-1"), -signal.SIGKILL, point)
         return publisher
 
+    def settled(self, index):
+        member = self.fleet.members().get(self.fleet.name(index), {})
+        return member if member.get("state") in ("clean", "lagging", "needs_reseed") else None
+
+
+class KillPoints(KilledAgent):
     def finish(self, publisher):
         """The publisher may have given up or not; one way or another the fleet gets on."""
         fleet = self.fleet
@@ -55,12 +56,8 @@ class KillPoints(SystemTest):
         fleet.wait_clean([0], 3)
         self.assertTrue(self.is_at(0, 2))
 
-    def settled(self, index):
-        member = self.fleet.members().get(self.fleet.name(index), {})
-        return member if member.get("state") in ("clean", "lagging", "needs_reseed") else None
-
     def restart_after(self, point, ends_level=None):
-        publisher = self.kill_agent(point)
+        publisher = self.kill_agent(point, joined=point != "agent.after_epoch")
         self.fleet.start_agent(1)
         self.finish(publisher)
         if ends_level:
@@ -98,48 +95,107 @@ class KillPoints(SystemTest):
         fleet.start_agent(1)
         fleet.wait_joined(range(2))
         self.publish(STEPS[0], STEPS[1], 2)
-        self.end_at_one_version(range(2), 2)
+        fleet.wait_clean(range(2), 2)
+        fleet.assert_bytes(range(2), STEPS[1])
         self.assertEqual(list((fleet.state(1) / "spool").glob("e*")).__len__(), 1)  # the retained one
 
-    def kill_coordinator(self, point):
-        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
-        # It may die before anybody can ask it anything.
-        state = fleet.work / "coordinator"
-        state.mkdir(exist_ok=True)
-        config = fleet.work / "coordinator.toml"
-        config.write_text(f'fleet.listen = "{fleet.address}"\nstate.dir = "{state}"\n')
-        fleet.start_process("coordinator", ["coordinator", "--config", config], {"WEFT_TEST_KILL_AT": point})
-        for index in range(2):
-            fleet.start_agent(index)
-        publisher = fleet.start_publish(STEPS[0], STEPS[1], 2)
-        self.assertEqual(fleet.wait_exit("coordinator"), -signal.SIGKILL, point)
-        fleet.start_coordinator()
-        fleet.wait_joined(range(2), 60)
+
+class FoundAtTheStart(KilledAgent):
+    """What a killed agent's directory holds, and what somebody did to it before the next start."""
+
+    def restart(self, point, damage):
+        """node-1 once it has settled: killed at `point`, its directories damaged, started again."""
+        publisher = self.kill_agent(point)
         publisher.wait(timeout=120)
-        fleet.processes.pop("publisher", None)
-        if fleet.status()["version"] != 2:
-            self.publish(STEPS[0], STEPS[1], 2)
-        self.end_at_one_version(range(2), 2)
+        self.fleet.processes.pop("publisher", None)
+        damage()
+        self.fleet.start_agent(1)
+        return wait_until("node-1 is settled", lambda: self.settled(1), 60)
+
+    def needs_reseed(self, point, damage, code):
+        member = self.restart(point, damage)
+        self.assertEqual((member["state"], member["ready"]), ("needs_reseed", False))
+        self.assertEqual(member["cause"]["code"], code, member)
+        self.still_needs_reseed()
+
+    def still_needs_reseed(self):
+        """Another start changes nothing, and the fleet goes on without it."""
+        fleet = self.fleet
+        fleet.kill("node-1")
+        wait_until("its loss is known", lambda: not fleet.members()["node-1"]["connected"])
+        fleet.start_agent(1)
+        fleet.wait_state(1, "needs_reseed")
+        fleet.wait_clean([0], 2)
         self.publish(STEPS[1], STEPS[2], 3)
-        self.end_at_one_version(range(2), 3)
+        fleet.wait_clean([0], 3)
+        fleet.assert_bytes([0], STEPS[2])
 
-    def test_coordinator_killed_behind_fleet(self):
-        self.kill_coordinator("coordinator.after_fleet")
+    def flip(self, path, place):
+        """One bit, `place` between 0 and 1 of the way through the file."""
+        data = bytearray(path.read_bytes())
+        data[int(len(data) * place)] ^= 4
+        path.write_bytes(data)
 
-    def test_coordinator_killed_behind_start(self):
-        self.kill_coordinator("coordinator.after_start")
+    def weight_file(self):
+        return sorted(self.fleet.weights(1).glob("*.safetensors"))[0]
 
-    def test_coordinator_killed_behind_the_base_content(self):
-        self.kill_coordinator("coordinator.after_content")
+    def biggest_journal_file(self):
+        files = [p for p in (self.fleet.state(1) / "journal").rglob("*") if p.is_file()]
+        return max(files, key=lambda p: p.stat().st_size)
 
-    def test_coordinator_killed_behind_a_verdict(self):
-        self.kill_coordinator("coordinator.after_verdict")
+    def test_a_journal_that_was_damaged_behind_commit_needs_a_reseed(self):
+        self.needs_reseed("agent.after_commit", lambda: self.flip(self.biggest_journal_file(), 0.5), "needs_reseed")
 
-    def test_coordinator_killed_behind_an_acknowledgement(self):
-        self.kill_coordinator("coordinator.after_acked")
+    def test_a_state_log_with_a_bad_record_before_good_ones_needs_a_reseed(self):
+        def damage():
+            # Preallocated: the last bytes that are not zero belong to COMMIT, the first third to the first records.
+            path = self.fleet.state(1) / "state"
+            self.flip(path, len(path.read_bytes().rstrip(b"\0")) / 3 / path.stat().st_size)
+        self.needs_reseed("agent.after_commit", damage, "needs_reseed")
 
-    def test_coordinator_killed_when_a_refit_is_forgotten(self):
-        self.kill_coordinator("coordinator.after_forgotten")
+    def test_a_weight_file_of_another_size_needs_a_reseed(self):
+        """Still a checkpoint: its header got eight blanks more."""
+        def damage():
+            data = self.weight_file().read_bytes()
+            header = int.from_bytes(data[:8], "little")
+            self.weight_file().write_bytes(
+                (header + 8).to_bytes(8, "little") + data[8:8 + header] + b" " * 8 + data[8 + header:])
+        self.needs_reseed("agent.after_begin", damage, "inconsistent_checkpoint")
+
+    def test_what_is_no_checkpoint_any_more_is_named_and_the_agent_does_not_start(self):
+        self.kill_agent("agent.after_begin").wait(timeout=120)
+        with open(self.weight_file(), "ab") as out:
+            out.write(b"x")
+        self.fleet.start_agent(1)
+        self.assertEqual(self.fleet.wait_exit("node-1"), 11)
+        self.assertRegex(self.fleet.log_text("node-1"), f"format.*{self.weight_file().name}: trailing bytes")
+
+    def test_a_weight_file_with_another_time_is_verified_and_clean(self):
+        member = self.restart("agent.after_prepared", lambda: self.weight_file().touch())
+        self.assertIn(member["state"], ("clean", "lagging"))
+        if member["state"] == "clean":
+            self.fleet.wait_clean([1], 2)
+            self.assertTrue(self.is_at(1, 1))
+        else:
+            self.assertTrue(self.is_at(1, 0))
+
+    def test_a_weight_file_with_another_bit_is_found_before_anything_is_applied(self):
+        self.needs_reseed("agent.after_begin", lambda: self.flip(self.weight_file(), 0.7), "base_mismatch")
+
+    def test_killed_behind_reseed(self):
+        """Its base is another one: it says so, durably."""
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
+        fleet.start_coordinator()
+        fleet.start_agent(0)
+        fleet.prepare_agent(1)
+        self.flip(self.weight_file(), 0.7)
+        fleet.start_agent(1, environment={"WEFT_TEST_KILL_AT": "agent.after_reseed"})
+        fleet.wait_joined(range(1))
+        self.publish(STEPS[0], STEPS[1], 2)
+        self.assertEqual(fleet.wait_exit("node-1"), -signal.SIGKILL)
+        fleet.start_agent(1)
+        fleet.wait_state(1, "needs_reseed")
+        self.still_needs_reseed()
 
 
 if __name__ == "__main__":

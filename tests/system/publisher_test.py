@@ -75,7 +75,9 @@ class Rank:
         self.log.close()
 
 
-class TrainerRanks(unittest.TestCase):
+class RankTest(unittest.TestCase):
+    """Three agents, and as many ranks as a test starts."""
+
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="weft-ranks-")
         self.addCleanup(temporary.cleanup)
@@ -140,6 +142,8 @@ class TrainerRanks(unittest.TestCase):
         self.fleet.assert_bytes(range(3), target)
         return totals
 
+
+class TrainerRanks(RankTest):
     def test_two_ranks_publish_every_step_bit_by_bit(self):
         self.start_ranks(2, self.base)
         for version in (2, 3, 4):

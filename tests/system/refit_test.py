@@ -25,7 +25,8 @@ class SystemTest(unittest.TestCase):
     def tearDown(self):
         if self.fleet is not None:
             self.fleet.stop_all()
-        if not self._outcome.success:
+        result = self._outcome.result
+        if any(test is self for test, _ in result.errors + result.failures):
             for log in sorted(self.work.glob("*/*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGKILL to a coordinator around every record of its decision log, under a refit of `weft publish`.
+
+It starts again over the same log; then everybody is clean at one version bit by bit, and the next refit commits.
+"""
+
+import signal
+import unittest
+
+from fleet import Fleet
+from refit_test import STEPS, SystemTest
+
+
+class CoordinatorKilled(SystemTest):
+    def start_all(self, point):
+        """The fleet with a coordinator that dies at `point`: maybe before anybody can ask it anything."""
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
+        fleet.launch_coordinator({"WEFT_TEST_KILL_AT": point})
+        for index in range(2):
+            fleet.start_agent(index)
+        return fleet.start_publish(STEPS[0], STEPS[1], 2)
+
+    def kill(self, point):
+        """The publisher's exit code and the epoch of the coordinator that came after the killed one."""
+        publisher = self.start_all(point)
+        fleet = self.fleet
+        self.assertEqual(fleet.wait_exit("coordinator"), -signal.SIGKILL, point)
+        fleet.start_coordinator()
+        fleet.wait_joined(range(2), 60)
+        code = publisher.wait(timeout=120)
+        fleet.processes.pop("publisher", None)
+        return code, fleet.status()["epoch"]
+
+    def finish(self, committed=None):
+        """One version everywhere, which is the target if the decision was in the log; then the next refit."""
+        fleet = self.fleet
+        version = fleet.status()["version"]
+        if committed is not None:
+            self.assertEqual(version == 2, committed)
+        if version != 2:
+            fleet.assert_bytes(range(2), STEPS[0])
+            self.publish(STEPS[0], STEPS[1], 2)
+        fleet.wait_clean(range(2), 2)
+        fleet.assert_bytes(range(2), STEPS[1])
+        self.publish(STEPS[1], STEPS[2], 3)
+        fleet.wait_clean(range(2), 3)
+        fleet.assert_bytes(range(2), STEPS[2])
+
+    def test_before_its_first_start_is_on_disk(self):
+        _, epoch = self.kill("coordinator.before_start")
+        self.assertEqual(epoch, 1)
+        self.finish()
+
+    def test_behind_its_start(self):
+        _, epoch = self.kill("coordinator.after_start")
+        self.assertEqual(epoch, 2)
+        self.finish()
+
+    def test_behind_the_base_content(self):
+        self.kill("coordinator.after_content")
+        self.finish()
+
+    def test_behind_a_verdict(self):
+        code, _ = self.kill("coordinator.after_verdict")
+        self.assertEqual(code, 0)
+        self.finish(committed=True)
+
+    def test_behind_an_acknowledgement(self):
+        code, _ = self.kill("coordinator.after_acked")
+        self.assertEqual(code, 0)
+        self.finish(committed=True)
+
+    def test_when_a_refit_is_forgotten(self):
+        self.kill("coordinator.after_forgotten")
+        self.finish(committed=True)
+
+    def test_restarts_at_a_later_epoch_without_losing_the_version(self):
+        """Killed at a start over a log that has decisions: neither half of that rewrite loses one."""
+        self.start_fleet(agent_count=1)
+        fleet = self.fleet
+        self.publish(STEPS[0], STEPS[1], 2)
+        fleet.wait_clean([0], 2)
+        identity = fleet.status()["fleet"]
+        fleet.kill("coordinator")
+        for point, epoch in (("coordinator.before_start", 2), ("coordinator.after_start", 4)):
+            fleet.launch_coordinator({"WEFT_TEST_KILL_AT": point})
+            self.assertEqual(fleet.wait_exit("coordinator"), -signal.SIGKILL, point)
+            fleet.start_coordinator()
+            status = fleet.status()
+            self.assertEqual((status["version"], status["fleet"], status["epoch"]), (2, identity, epoch))
+            fleet.kill("coordinator")
+        fleet.start_coordinator()
+        fleet.wait_clean([0], 2)
+        self.publish(STEPS[1], STEPS[2], 3)
+        fleet.wait_clean([0], 3)
+        fleet.assert_bytes([0], STEPS[2])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
