@@ -174,9 +174,9 @@ class TrainRefit final : public Refit, public codec::FrameSink {
       : part_(part),
         session_(session),
         target_(plan.target_version),
-        tensors_(part.uses.size()),
+        put_(part.uses.size()),
         missing_(part.source_counts),
-        source_(part.schema(), part.lattice, part.gather, *part.baseline, tensors_),
+        source_(part.schema(), part.lattice, part.gather, *part.baseline, put_),
         options_(flow_options(part, plan)),
         encoder_(part.lattice, part.producer, session.slots(), *this, options_) {}
   ~TrainRefit() override { abort(); }
@@ -207,7 +207,7 @@ class TrainRefit final : public Refit, public codec::FrameSink {
   TrainPart& part_;
   ProducerSession& session_;
   const Version target_;
-  std::vector<PutTensor> tensors_;
+  PutTensors put_;
   std::vector<std::uint32_t> missing_;  // by chunk: sources that are still to be put
   ShardSource source_;
   const codec::EncodeFlowOptions options_;
@@ -221,7 +221,7 @@ Result<std::uint32_t> TrainRefit::place_of(std::string_view name) const {
   if (closed_) return misuse("the refit is closed");
   const auto found = part_.places.find(std::string(name));
   if (found == part_.places.end()) return misuse(std::string(name) + " is no shard tensor");
-  if (tensors_[found->second].put) return misuse(std::string(name) + " was put before");
+  if (put_.tensors[found->second].put) return misuse(std::string(name) + " was put before");
   return found->second;
 }
 
@@ -241,8 +241,9 @@ Status TrainRefit::check_view(std::string_view name, const SourceUse& use,
 Status TrainRefit::put(std::string_view name, const ShardView& view) {
   WEFT_TRY(const std::uint32_t place, place_of(name));
   WEFT_TRY_STATUS(check_view(name, part_.uses[place], view));
-  tensors_[place].put = true;
-  tensors_[place].view = view;
+  put_.tensors[place].put = true;
+  put_.tensors[place].type = view.type;
+  put_.views[place] = view.bytes;
   return scan(place);
 }
 
@@ -252,17 +253,17 @@ Status TrainRefit::put_residual(std::string_view name, const ResidualConverter& 
     if (part_.gather.row_of(chunk)) continue;
     return misuse(std::string(name) + ": a converter can only give boxes that are rows");
   }
-  tensors_[place].put = true;
-  tensors_[place].converter = &converter;
+  put_.tensors[place].put = true;
+  put_.tensors[place].converter = &converter;
   const Status scanned = scan(place);
-  tensors_[place].converter = nullptr;
+  put_.tensors[place].converter = nullptr;
   return scanned;
 }
 
 // Encodes the chunks that have all their sources now.
 Status TrainRefit::scan(std::uint32_t place) {
   const TimePoint begun = std::chrono::steady_clock::now();
-  PutTensor& tensor = tensors_[place];
+  PutTensor& tensor = put_.tensors[place];
   const ChunkIndex first = part_.lattice.chunks_of(part_.producer).first;
   std::vector<ChunkIndex> ready;
   for (const ChunkIndex chunk : part_.uses[place].chunks) {
@@ -279,10 +280,10 @@ Status TrainRefit::scan(std::uint32_t place) {
   }
   // Other chunks wait for another source: the caller may free the view all the same.
   if (ready.size() < part_.uses[place].chunks.size()) {
-    tensor.kept.assign(tensor.view.bytes.begin(), tensor.view.bytes.end());
-    tensor.view.bytes = tensor.kept;
+    tensor.kept.assign(put_.views[place].begin(), put_.views[place].end());
+    put_.views[place] = tensor.kept;
   } else {
-    tensor.view.bytes = {};
+    put_.views[place] = {};
   }
   put_seconds_ += seconds_since(begun);
   return ok();
@@ -297,8 +298,8 @@ Error TrainRefit::outcome() {
 
 Status TrainRefit::check_all_put(bool partial) const {
   const ChunkIndex first = part_.lattice.chunks_of(part_.producer).first;
-  for (std::uint32_t s = 0; s < tensors_.size(); ++s) {
-    if (tensors_[s].put) continue;
+  for (std::uint32_t s = 0; s < put_.tensors.size(); ++s) {
+    if (put_.tensors[s].put) continue;
     const std::string& name = part_.projection.sources[s].name;
     for (const ChunkIndex chunk : part_.uses[s].chunks) {
       const std::uint32_t number = chunk.value - first.value;

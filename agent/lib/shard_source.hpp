@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,27 +19,39 @@ namespace weft::agent {
 // Threads: a value; one at a time.
 struct PutTensor {
   bool put = false;
-  ShardView view;
+  ShardType type = ShardType::kSame;
   const ResidualConverter* converter = nullptr;  // in place of a view
   std::vector<std::byte> kept;                   // the view's bytes, if they are needed for longer
 };
 
+// Both in the order of the projection's sources.
+// Threads: a value; one at a time.
+struct PutTensors {
+  explicit PutTensors(std::size_t count) : tensors(count), views(count) {}
+  std::vector<PutTensor> tensors;
+  std::vector<std::span<const std::byte>> views;  // empty where nothing is at hand
+};
+
 // Old values from the baseline, new ones from what has been put: gathered, cast or converted. What
 // differs is noted in the baseline as pending.
-// Threads: any for read(); the tensors change with nobody at work.
+// Threads: any for read(); what was put changes with nobody at work.
 class ShardSource final : public codec::ChunkSource {
  public:
-  // All of them must outlive this; `tensors` are in the order of the projection's sources.
+  // All of them must outlive this.
   ShardSource(const codec::Schema& schema, const codec::Lattice& lattice,
-              const codec::Gather& gather, ShardBaseline& baseline,
-              const std::vector<PutTensor>& tensors);
+              const codec::Gather& gather, ShardBaseline& baseline, const PutTensors& put);
   ~ShardSource() override;
 
+  // A run of a shard tensor in the checkpoint's type is encoded from the trainer's own memory.
+  std::optional<codec::ChunkValues> in_place(ChunkIndex chunk) override;
   Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
               std::span<std::byte> new_bytes) override;
+  void encoded(ChunkIndex chunk, const codec::ChunkValues& values,
+               std::uint32_t changed_count) override;
 
  private:
   struct Scratch;
+  std::unique_ptr<Scratch> take_scratch();
   Status fill(ChunkIndex chunk, const codec::ChunkPlace& place, Scratch& scratch,
               std::span<std::byte> new_bytes) const;
   Status fill_in_type(ChunkIndex chunk, const codec::ChunkPlace& place, ShardType type,
@@ -48,7 +61,7 @@ class ShardSource final : public codec::ChunkSource {
   const codec::Lattice& lattice_;
   const codec::Gather& gather_;
   ShardBaseline& baseline_;
-  const std::vector<PutTensor>& tensors_;
+  const PutTensors& put_;
   Guarded<std::vector<std::unique_ptr<Scratch>>> scratches_;
 };
 

@@ -43,6 +43,22 @@ BatchRange next_batch(const Lattice& lattice, std::size_t number, ChunkIndex fir
   return range;
 }
 
+namespace {
+
+Result<ChunkValues> values_of(ChunkSource& source, ChunkIndex chunk, const ChunkPlace& place,
+                              const EncodeChoice& choice, BatchWorker& worker) {
+  if (!choice.full) {
+    if (const auto values = source.in_place(chunk)) return *values;
+  }
+  const std::span<std::byte> new_bytes = part(worker.new_bytes, place.bytes());
+  const std::span<std::byte> old_bytes =
+      choice.full ? std::span<std::byte>() : part(worker.old_bytes, place.bytes());
+  WEFT_TRY_STATUS(source.read(chunk, old_bytes, new_bytes));
+  return ChunkValues{old_bytes, new_bytes};
+}
+
+}  // namespace
+
 Status encode_batch(const Lattice& lattice, ChunkSource& source, const EncodeChoice& choice,
                     const BatchRange& range, BatchWorker& worker, EncodedBatch& batch) {
   batch.number = range.number;
@@ -51,12 +67,11 @@ Status encode_batch(const Lattice& lattice, ChunkSource& source, const EncodeCho
   for (std::uint32_t i = 0; i < range.count; ++i) {
     const ChunkIndex chunk{range.first.value + i};
     const ChunkPlace place = lattice.place(chunk);
-    const std::span<std::byte> new_bytes = part(worker.new_bytes, place.bytes());
-    const std::span<std::byte> old_bytes =
-        choice.full ? std::span<std::byte>() : part(worker.old_bytes, place.bytes());
-    WEFT_TRY_STATUS(source.read(chunk, old_bytes, new_bytes));
-    WEFT_TRY(const EncodedChunk encoded,
-             encode_chunk({old_bytes, new_bytes, place.format}, choice, worker.workspace));
+    WEFT_TRY(const ChunkValues values, values_of(source, chunk, place, choice, worker));
+    WEFT_TRY(
+        const EncodedChunk encoded,
+        encode_chunk({values.old_bytes, values.new_bytes, place.format}, choice, worker.workspace));
+    source.encoded(chunk, values, encoded.changed_count);
     BatchItem item;
     item.entry = {chunk, encoded.type, static_cast<std::uint32_t>(encoded.payload.size()),
                   encoded.changed_count, encoded.new_digest};

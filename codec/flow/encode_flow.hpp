@@ -23,11 +23,24 @@
 
 namespace weft::codec {
 
+// A chunk's values, of the same length.
+// Threads: a value; one at a time.
+struct ChunkValues {
+  std::span<const std::byte> old_bytes;  // empty with EncodeChoice::full
+  std::span<const std::byte> new_bytes;
+};
+
 // Where old and new values come from.
-// Threads: any; read() is called from several workers at once.
+// Threads: any; every call comes from several workers at once.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
+  // Both values where they lie in memory already; they stay until encoded(). Nothing: read() is
+  // asked. Not called with EncodeChoice::full.
+  virtual std::optional<ChunkValues> in_place(ChunkIndex /*chunk*/) { return std::nullopt; }
+  // The chunk has been encoded from these values, which are in cache still.
+  virtual void encoded(ChunkIndex /*chunk*/, const ChunkValues& /*values*/,
+                       std::uint32_t /*changed_count*/) {}
   // Fills both spans (the chunk's size each). With EncodeChoice::full, and in digest_flow,
   // old_bytes is empty and must be left alone.
   virtual Status read(ChunkIndex chunk, std::span<std::byte> old_bytes,
