@@ -96,12 +96,11 @@ TEST(PlanCommand, ShowsTheTreeAsTextDotAndJson) {
   const Outcome dot = run({"plan", "--nodes", "2", "--shape", "star", "--format", "dot"});
   EXPECT_NE(dot.out.find("\"producer-0\" -> \"agent-1\";"), std::string::npos) << dot.out;
   const Outcome json = run({"plan", "--nodes", "1", "--shape", "star", "--json"});
-  EXPECT_EQ(json.out,
-            R"({"shape":"star","agents":1,"producers":1,"stripes":1,"trees":[)"
-            R"({"producer":"producer-0","stripe":0,"depth":1,"children_max":1,)"
-            R"("region_crossings":0,"egress":1,)"
-            R"("nodes":[{"id":"agent-0","parent":"producer-0","depth":1}]}]})"
-            "\n");
+  EXPECT_EQ(json.out, R"({"shape":"star","agents":1,"producers":1,"stripes":1,"trees":[)"
+                      R"({"producer":"producer-0","stripe":0,"depth":1,"children_max":1,)"
+                      R"("region_crossings":0,"egress":1,)"
+                      R"("nodes":[{"id":"agent-0","parent":"producer-0","depth":1}]}]})"
+                      "\n");
 }
 
 TEST(PlanCommand, ShowsStripesAndRegions) {

@@ -13,7 +13,7 @@ TABLE = {
     "codec/": ("weft/", "codec/"),
     "transport/": ("weft/", "transport/"),
     "apply/": ("weft/", "codec/", "apply/"),
-    "bench/": ("weft/", "codec/", "transport/", "apply/", "bench/"),
+    "bench/": ("weft/", "codec/", "transport/", "apply/", "agent/lib/", "bench/"),  # programs; agent/cli/ has the harness
     "agent/": ("weft/", "codec/", "transport/", "apply/", "agent/", "bench/"),
     "python/": ("weft/", "codec/", "transport/", "apply/", "agent/", "python/"),
 }
