@@ -3,25 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "agent/lib/c_call.hpp"
 #include "weft/publisher.hpp"
 
+using weft::agent::fail;
+using weft::agent::guarded;
+using weft::agent::text_of;
+
 namespace {
-
-thread_local std::string last_error;
-
-int fail(const weft::Error& error) {
-  last_error = error.message();
-  return static_cast<int>(error.code);
-}
-
-int fail(const std::string& what) {
-  return fail(weft::failure(weft::ErrorCode::kConfig, weft::Stage::kPublish, what));
-}
 
 // Lines for a callback.
 // Threads: any.
@@ -44,22 +37,6 @@ class CallbackSink final : public weft::EventSink {
   const weft_event_callback callback_;
   void* const context_;
 };
-
-// Runs a call: no exception leaves it.
-template <typename F>
-int guarded(F&& call) noexcept {
-  try {
-    return call();
-  } catch (const std::exception& thrown) {
-    return fail(
-        weft::failure(weft::ErrorCode::kResourceLimit, weft::Stage::kPublish, thrown.what()));
-  } catch (...) {
-    return fail(
-        weft::failure(weft::ErrorCode::kInternal, weft::Stage::kPublish, "unknown exception"));
-  }
-}
-
-std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
 
 }  // namespace
 
@@ -103,6 +80,13 @@ int weft_publisher_open(const weft_publisher_options* options, weft_publisher** 
 void weft_publisher_close(weft_publisher* publisher) {
   guarded([&] {
     delete publisher;
+    return 0;
+  });
+}
+
+void weft_publisher_cancel(weft_publisher* publisher) {
+  guarded([&] {
+    if (publisher != nullptr) publisher->publisher->cancel();
     return 0;
   });
 }
@@ -196,12 +180,4 @@ void weft_refit_close(weft_refit* refit) {
     delete refit;
     return 0;
   });
-}
-
-const char* weft_last_error(void) { return last_error.c_str(); }
-
-const char* weft_error_name(int code) {
-  if (code == 0) return "ok";
-  if (code < 0 || code > weft::kErrorCodeCount) return "unknown";
-  return weft::to_string(static_cast<weft::ErrorCode>(code)).data();
 }

@@ -60,7 +60,7 @@ Result<std::uint64_t> ChangeFold::fold(const Visit& visit) {
     WEFT_TRY(const bool more, next_window(window));
     if (!more) return total;
     for (Stream& stream : streams_) WEFT_TRY_STATUS(gather(stream, window));
-    total += hand_out(window, visit);
+    if (!hand_out(window, visit, total)) return total;
   }
 }
 
@@ -114,7 +114,7 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
   return ok();
 }
 
-std::uint64_t ChangeFold::hand_out(const Window& window, const Visit& visit) {
+bool ChangeFold::hand_out(const Window& window, const Visit& visit, std::uint64_t& total) {
   const auto count = static_cast<std::size_t>(window.end - window.begin);
   const std::size_t width = window.tensor->element_bytes;
   touched_.assign(count, 0);
@@ -133,8 +133,8 @@ std::uint64_t ChangeFold::hand_out(const Window& window, const Visit& visit) {
     const std::byte* const value = window_values_.data() + i * width;
     values_.insert(values_.end(), value, value + width);
   }
-  if (!offsets_.empty()) visit(*window.tensor, offsets_, values_);
-  return offsets_.size();
+  total += offsets_.size();
+  return offsets_.empty() || visit(*window.tensor, offsets_, values_);
 }
 
 }  // namespace weft::apply

@@ -19,16 +19,16 @@ namespace weft::apply {
 // Threads: one at a time; the journals must outlive it.
 class ChangeFold {
  public:
-  using Visit =
-      std::function<void(const codec::Tensor& tensor, std::span<const std::uint64_t> offsets,
-                         std::span<const std::byte> values)>;
+  // May take the two arrays away. False: no more.
+  using Visit = std::function<bool(const codec::Tensor& tensor, std::vector<std::uint64_t>& offsets,
+                                   std::vector<std::byte>& values)>;
 
   ChangeFold(const codec::Schema& schema, std::vector<const JournalReader*> oldest_first)
       : schema_(schema), journals_(std::move(oldest_first)) {}
 
   // Reads and checks every record. Errors: kNeedsReseed (damaged), I/O.
   Status check() const;
-  // The number of elements. Errors: as check(); what was handed out before is void then.
+  // The number of elements handed out. Errors: as check(); what was handed out before is void then.
   Result<std::uint64_t> fold(const Visit& visit);
 
  private:
@@ -54,7 +54,7 @@ class ChangeFold {
   Result<bool> next_window(Window& window);
   Status place(Window& window, std::uint64_t address) const;
   Status gather(Stream& stream, const Window& window);
-  std::uint64_t hand_out(const Window& window, const Visit& visit);
+  bool hand_out(const Window& window, const Visit& visit, std::uint64_t& total);
 
   const codec::Schema& schema_;
   std::vector<const JournalReader*> journals_;

@@ -46,8 +46,7 @@ class WeightView::Impl {
   Status open(const std::string& weights_dir, const WeightViewOptions& options);
   Result<WeightLock> acquire(Duration timeout);
   Result<VersionStep> wait(Duration timeout);
-  Result<ChangeSummary> changes(Version from, Version to,
-                                const std::function<void(const TensorChange&)>& visit);
+  Result<ChangeSummary> changes(Version from, Version to, const apply::ChangeFold::Visit& visit);
 
  private:
   bool from_this_boot(const PublishedState& state) const { return state.boot_id == boot_id_; }
@@ -233,8 +232,8 @@ ChangeSummary full(std::string why) {
 
 }  // namespace
 
-Result<ChangeSummary> WeightView::Impl::changes(
-    Version from, Version to, const std::function<void(const TensorChange&)>& visit) {
+Result<ChangeSummary> WeightView::Impl::changes(Version from, Version to,
+                                                const apply::ChangeFold::Visit& visit) {
   if (from >= to) {
     return failure(ErrorCode::kConfig, Stage::kPublish,
                    "changes from version " + std::to_string(from.value) + " to " +
@@ -256,11 +255,7 @@ Result<ChangeSummary> WeightView::Impl::changes(
   if (const Status sound = fold.check(); !sound) return full(sound.error().message());
   ChangeSummary summary;
   summary.refits = static_cast<std::uint32_t>(line->size());
-  WEFT_TRY(summary.changed_elements,
-           fold.fold([&](const codec::Tensor& tensor, std::span<const std::uint64_t> offsets,
-                         std::span<const std::byte> values) {
-             visit({tensor.name, codec::name(tensor.dtype), tensor.element_bytes, offsets, values});
-           }));
+  WEFT_TRY(summary.changed_elements, fold.fold(visit));
   return summary;
 }
 
@@ -280,7 +275,23 @@ Result<WeightLock> WeightView::acquire(Duration timeout) { return impl_->acquire
 Result<VersionStep> WeightView::wait(Duration timeout) { return impl_->wait(timeout); }
 Result<ChangeSummary> WeightView::changes(Version from, Version to,
                                           const std::function<void(const TensorChange&)>& visit) {
-  return impl_->changes(from, to, visit);
+  return impl_->changes(
+      from, to,
+      [&](const codec::Tensor& tensor, const std::vector<std::uint64_t>& offsets,
+          const std::vector<std::byte>& values) {
+        visit({tensor.name, codec::name(tensor.dtype), tensor.element_bytes, offsets, values});
+        return true;
+      });
+}
+Result<ChangeSummary> WeightView::take_changes(Version from, Version to,
+                                               const std::function<bool(OwnedChange&&)>& visit) {
+  return impl_->changes(
+      from, to,
+      [&](const codec::Tensor& tensor, std::vector<std::uint64_t>& offsets,
+          std::vector<std::byte>& values) {
+        return visit({tensor.name, std::string(codec::name(tensor.dtype)), tensor.element_bytes,
+                      std::exchange(offsets, {}), std::exchange(values, {})});
+      });
 }
 
 }  // namespace weft

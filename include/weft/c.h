@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The publisher for other languages: weft::Publisher and weft::Refit (publisher.hpp) as opaque
- * handles.
+ * Weft for other languages: weft::Publisher and weft::Refit (publisher.hpp), weft::WeightView,
+ * WeightLock and WeightFiles (weight_view.hpp, weight_files.hpp) as opaque handles.
  *
  * Conventions
  * - Every call that can fail returns a code: 0, or one of docs/errors.md. weft_last_error() gives
  * the text of the calling thread's last failed call.
  * - A handle is closed once, by its own close call; closing NULL does nothing. A refit is closed
- *   before its publisher.
- * - One thread at a time per publisher and its refit; different publishers are independent.
- * - Pointers are borrowed for the call only. Text is UTF-8, sizes are bytes.
+ *   before its publisher; a lock may outlive its view.
+ * - One thread at a time per publisher and its refit, per view, per lock; different ones are
+ *   independent. Only weft_publisher_cancel may be called beside another call.
+ * - Pointers are borrowed for the call only, those that come back live as their call says. Text is
+ *   UTF-8, sizes are bytes, times are milliseconds.
  * - The caller sets struct_bytes to sizeof of the struct it was compiled with: fields are only ever
  *   added at the end, and what it does not know is left out. Zero in a field means the default.
  */
@@ -65,6 +67,9 @@ typedef int (*weft_converter)(void* context, uint64_t first_element, void* into,
 
 int weft_publisher_open(const weft_publisher_options* options, weft_publisher** publisher);
 void weft_publisher_close(weft_publisher* publisher);
+/* Ends a begin or put that another thread waits in, and a commit that has not sealed: they give
+ * busy. Nothing to end: nothing happens, so say it until they return. */
+void weft_publisher_cancel(weft_publisher* publisher);
 /* Version and root (16 bytes, low half first) of the baseline. */
 int weft_publisher_content(const weft_publisher* publisher, uint64_t* version, uint8_t root[16]);
 
@@ -77,6 +82,61 @@ int weft_refit_put_residual(weft_refit* refit, const char* name, weft_converter 
 int weft_refit_commit(weft_refit* refit, int partial, weft_refit_report* report);
 /* Aborts what is not committed. */
 void weft_refit_close(weft_refit* refit);
+
+/* --- For a process that uses the weights of a node. No connection to the agent is needed. --- */
+
+typedef struct weft_view weft_view;
+typedef struct weft_lock weft_lock;
+
+/* A tensor in the mapped weight files, row-major. Lives until its lock is released. */
+typedef struct weft_tensor {
+  size_t struct_bytes;
+  const char* name;
+  const char* dtype; /* as in the safetensors header */
+  const void* bytes;
+  size_t byte_count;
+  const uint64_t* shape;
+  uint32_t rank;
+  uint32_t element_bytes; /* 1, 2, 4 or 8 */
+} weft_tensor;
+
+/* New values of some elements of one tensor: lives during the visitor's call. */
+typedef struct weft_change {
+  size_t struct_bytes;
+  const char* name;
+  const char* dtype;
+  const uint64_t* offsets; /* flat element indices, ascending, each once */
+  const void* values;      /* element_count of them */
+  size_t element_count;
+  uint32_t element_bytes;
+} weft_change;
+
+/* Returns 0 to go on; anything else ends the call, which still gives 0. */
+typedef int (*weft_change_visitor)(void* context, const weft_change* change);
+
+/* `state_dir` may be NULL: what the agent's own file says. busy: no agent has opened them yet. */
+int weft_view_open(const char* weights_dir, const char* state_dir, weft_view** view);
+void weft_view_close(weft_view* view);
+/* Until another version is published than the last one that wait or acquire gave (or was there at
+ * open). timeout when none came. `from` and `to` may be NULL. */
+int weft_view_wait(weft_view* view, uint64_t timeout_ms, uint64_t* from, uint64_t* to);
+/* The right to read one whole version, until released: the agent changes nothing meanwhile. */
+int weft_view_acquire(weft_view* view, uint64_t timeout_ms, weft_lock** lock);
+/* Every element that differs between two versions, with its value at `to`, from the agent's
+ * journals; needs no lock. `needs_full` is set to 1 when they don't lead there: nothing was handed
+ * out, read the whole files; weft_last_error() says why. `element_count` may be NULL. */
+int weft_view_changes(weft_view* view, uint64_t from, uint64_t to, weft_change_visitor visitor,
+                      void* context, int* needs_full, uint64_t* element_count);
+
+/* The folder with the files, until the lock is released. */
+const char* weft_lock_path(const weft_lock* lock);
+int weft_lock_content(const weft_lock* lock, uint64_t* version, uint8_t root[16]);
+/* Tensors in the order of their names; the caller sets tensor->struct_bytes. config: no such one.
+ */
+int weft_lock_tensor_count(weft_lock* lock, size_t* count);
+int weft_lock_tensor_at(weft_lock* lock, size_t index, weft_tensor* tensor);
+int weft_lock_tensor(weft_lock* lock, const char* name, weft_tensor* tensor);
+void weft_lock_release(weft_lock* lock);
 
 /* Never NULL; until the calling thread's next failed call. */
 const char* weft_last_error(void);

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weft/base/clock.hpp"
 #include "weft/base/ids.hpp"
@@ -55,6 +56,16 @@ struct TensorChange {
   std::span<const std::byte> values;       // offsets.size() elements
 };
 
+// The same with arrays to keep.
+// Threads: a value; one at a time.
+struct OwnedChange {
+  std::string name;
+  std::string dtype;
+  std::uint32_t element_bytes = 0;
+  std::vector<std::uint64_t> offsets;
+  std::vector<std::byte> values;
+};
+
 struct ChangeSummary {
   // Set: nothing was handed out; read the whole files. Why is in words, for a log.
   std::optional<std::string> needs_full;
@@ -97,6 +108,10 @@ class WeightView {
   // Errors: I/O, kConfig (`from` not below `to`).
   Result<ChangeSummary> changes(Version from, Version to,
                                 const std::function<void(const TensorChange&)>& visit);
+  // The same for who keeps the arrays: nothing is copied. False ends it: the summary then counts
+  // what was handed out.
+  Result<ChangeSummary> take_changes(Version from, Version to,
+                                     const std::function<bool(OwnedChange&&)>& visit);
 
  private:
   class Impl;

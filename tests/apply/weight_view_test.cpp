@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "apply/journal/change_fold.hpp"
@@ -18,6 +20,7 @@
 #include "support/checkpoint_files.hpp"
 #include "support/journal_builder.hpp"
 #include "support/temp_directory.hpp"
+#include "weft/weight_files.hpp"
 #include "weft/wire/byte_io.hpp"
 #include "weft/wire/digest.hpp"
 
@@ -184,6 +187,69 @@ TEST_F(WeightViewTest, ChangesOverTheOldBytesAreTheNewOnes) {
   }
 }
 
+TEST_F(WeightViewTest, TakenChangesAreTheToldOnesAndEndWhenToldTo) {
+  make_line(3, 3'000'000);
+  own();
+  publish(contents_[2]);
+  auto reader = view();
+  std::vector<OwnedChange> taken;
+  const auto all = reader->take_changes(Version{1}, Version{3}, [&](OwnedChange&& change) {
+    taken.push_back(std::move(change));
+    return true;
+  });
+  ASSERT_TRUE(all) << all.error().message();
+  ASSERT_GT(taken.size(), 1U);
+  std::size_t place = 0;
+  ASSERT_TRUE(reader->changes(Version{1}, Version{3}, [&](const TensorChange& change) {
+    const OwnedChange& mine = taken[place++];
+    EXPECT_EQ(mine.name, change.name);
+    EXPECT_EQ(mine.dtype, change.dtype);
+    EXPECT_TRUE(std::ranges::equal(mine.offsets, change.offsets));
+    EXPECT_TRUE(std::ranges::equal(mine.values, change.values));
+  }));
+  EXPECT_EQ(place, taken.size());
+  std::uint64_t told = 0;
+  const auto first = reader->take_changes(Version{1}, Version{3}, [&](OwnedChange&& change) {
+    told += change.offsets.size();
+    return false;
+  });
+  ASSERT_TRUE(first);
+  EXPECT_EQ(told, taken.front().offsets.size());
+  EXPECT_EQ(first->changed_elements, told);
+}
+
+TEST_F(WeightViewTest, MappedTensorsAreTheFilesAndOutliveTheLock) {
+  make_line(2);
+  publish(contents_[0]);
+  auto reader = view();
+  std::optional<WeightFiles> kept;
+  {
+    const auto lock = reader->acquire(1s);
+    ASSERT_TRUE(lock);
+    auto files = WeightFiles::open(*lock);
+    ASSERT_TRUE(files) << files.error().message();
+    kept = *files;
+  }
+  std::size_t count = 0;
+  for (const auto& [file, list] : versions_[0]) {
+    for (const TestTensor& tensor : list) {
+      const WeightTensor* const found = kept->find(tensor.name);
+      ASSERT_NE(found, nullptr) << tensor.name;
+      EXPECT_EQ(found->name, tensor.name);
+      EXPECT_TRUE(std::ranges::equal(found->bytes, tensor.bytes));
+      ++count;
+    }
+  }
+  EXPECT_EQ(kept->tensors().size(), count);
+  EXPECT_EQ(kept->find("no such tensor"), nullptr);
+  // Whoever writes there writes to a page of its own.
+  auto* const bytes = const_cast<std::byte*>(kept->tensors()[0].bytes.data());
+  *bytes ^= std::byte{1};
+  const auto lock = reader->acquire(1s);
+  const auto again = WeightFiles::open(*lock);
+  EXPECT_NE(again->tensors()[0].bytes[0], *bytes);
+}
+
 TEST_F(WeightViewTest, PrunedOrDamagedJournalsNeedTheFullFiles) {
   make_line(4, 400'000);
   own();
@@ -225,7 +291,7 @@ TEST_F(WeightViewTest, JournalOfAnAbortedAttemptIsNotUsed) {
   const auto checkpoint = open_checkpoint();
   const auto line = journal(0, checkpoint.schema());
   ChangeFold right(checkpoint.schema(), {line.get()});
-  EXPECT_EQ(told, *right.fold([](const auto&, auto, auto) {}));
+  EXPECT_EQ(told, *right.fold([](const auto&, const auto&, const auto&) { return true; }));
 }
 
 // Plain flock would starve the writer.

@@ -20,6 +20,7 @@ from publisher_model import HIDDEN, Model, box_file, to_bf16, write_checkpoint
 
 RANK = os.environ.get("WEFT_TRAIN_RANK", "")
 C_PUBLISHER = os.environ.get("WEFT_C_PUBLISHER", "")
+C_READER = os.environ.get("WEFT_C_READER", "")
 
 
 class Rank:
@@ -268,6 +269,28 @@ class CInterface(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 fleet.wait_clean(range(2), 2)
                 fleet.assert_bytes(range(2), target)
+
+    def test_a_program_in_c_follows_what_is_published(self):
+        with tempfile.TemporaryDirectory(prefix="weft-c-") as name:
+            work = pathlib.Path(name)
+            values = to_bf16(numpy.random.default_rng(4).normal(0, 0.02, (700, 1000)))
+            steps = [write_checkpoint(work / "step-1", {"w": values})]
+            for version in (2, 3, 4):
+                values.reshape(-1)[version::31] ^= 1
+                steps.append(write_checkpoint(work / f"step-{version}", {"w": values}))
+            with Fleet(work / "fleet", steps[0], agent_count=1) as fleet:
+                fleet.start()
+                self.assertEqual(fleet.publish(steps[0], steps[1], 2).returncode, 0)
+                fleet.wait_clean([0], 2)
+                reader = subprocess.Popen([C_READER, fleet.weights_dir(0), "w"], stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True, env=dict(os.environ, WEFT_LAST="4"))
+                self.addCleanup(reader.kill)
+                self.assertEqual(reader.stdout.readline(), "open 2\n")
+                for version in (3, 4):
+                    self.assertEqual(fleet.publish(steps[version - 2], steps[version - 1], version).returncode, 0)
+                    self.assertEqual(reader.stdout.readline(), f"version {version} changed {len(values.reshape(-1)[version::31])}\n")
+                out, error = reader.communicate(timeout=60)
+                self.assertEqual((reader.returncode, out), (0, "bye\n"), error)
 
 
 if __name__ == "__main__":
