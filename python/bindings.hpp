@@ -8,5 +8,6 @@ namespace weft::python {
 
 void define_publisher(pybind11::module_& module);
 void define_boxes(pybind11::module_& module);
+void define_views(pybind11::module_& module);
 
 }  // namespace weft::python

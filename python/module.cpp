@@ -8,4 +8,5 @@ PYBIND11_MODULE(_weft, module) {
   weft::python::define_errors(module);
   weft::python::define_publisher(module);
   weft::python::define_boxes(module);
+  weft::python::define_views(module);
 }

@@ -7,6 +7,11 @@
                 refit.put(name, tensor)
         print(refit.stats)
 
+    view = weft.WeightView("/srv/weights")
+    for version in view.wait():
+        for name, offsets, values in view.changes(version):
+            weights[name].view(-1)[offsets.torch()] = values.torch()
+
 Tensors are anything with the buffer protocol or DLPack: numpy arrays, torch tensors in the CPU's memory, bfloat16
 included, without copies. Long calls release the interpreter's lock; Ctrl-C is heard while they wait. Errors are
 exceptions with the codes of docs/errors.md (weft.errors). Events go to logging.getLogger("weft").
@@ -19,12 +24,14 @@ import os as _os
 _asked = "IPATH_NO_BACKTRACE" in _os.environ
 _os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
 try:
-    from ._weft import Boxes, Content, Publisher, Refit, RefitReport, ShardTensor, derive_boxes
+    from ._weft import (Array, Boxes, Change, Changes, Content, Publisher, Refit, RefitReport, ShardTensor, Versions,
+                        WeightLock, WeightView, derive_boxes)
 finally:
     if not _asked:
         del _os.environ["IPATH_NO_BACKTRACE"]
 
-from . import errors
+from . import adapters, errors
 from .errors import Error
 
-__all__ = ["Boxes", "Content", "Error", "Publisher", "Refit", "RefitReport", "ShardTensor", "derive_boxes", "errors"]
+__all__ = ["Array", "Boxes", "Change", "Changes", "Content", "Error", "Publisher", "Refit", "RefitReport", "ShardTensor",
+           "Versions", "WeightLock", "WeightView", "adapters", "derive_boxes", "errors"]

@@ -164,6 +164,16 @@ BY_CODE: Dict[str, Type[Error]] = {
 }
 
 
+class FullCopyNeeded(NeedsReseedError):
+    """Retained journals don't lead from one version to the other: read the whole files (WeightView.acquire)."""
+
+    @classmethod
+    def because(cls, detail: str) -> "FullCopyNeeded":
+        error = cls(f"needs_reseed (publish): {detail}; read the whole files")
+        error.stage, error.detail = "publish", detail
+        return error
+
+
 def make_error(code: str, stage: str, native: int, detail: str) -> Error:
     """The exception for an error of the native part."""
     text = f"{code} ({stage}): {detail}" + (f" [native {native}]" if native else "")
