@@ -115,8 +115,8 @@ void take(ConfigReader& in, FabricConfig& fabric) {
   in.take_duration("fabric.heartbeat_interval", fabric.heartbeat_interval, 50ms, 1min);
   in.take_duration("fabric.lost_after", fabric.lost_after, 200ms, 10min);
   if (fabric.provider.empty()) in.reject("fabric.provider", "must not be empty; \"auto\" chooses");
-  if (fabric.lost_after < 2 * fabric.heartbeat_interval) {
-    in.reject("fabric.lost_after", "must be at least twice fabric.heartbeat_interval");
+  if (fabric.lost_after < 4 * fabric.heartbeat_interval) {
+    in.reject("fabric.lost_after", "must be at least four times fabric.heartbeat_interval");
   }
   if (!fabric.interface.empty() && !fabric.address.empty()) {
     in.reject("fabric.address", "contradicts fabric.interface: pin by one of them");

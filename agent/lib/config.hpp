@@ -56,7 +56,7 @@ struct FabricConfig {
   std::uint16_t port = 0;  // 0: any free port
   bool allow_fallback = true;
   std::int32_t numa_node = -1;  // -1: no preference
-  std::chrono::milliseconds heartbeat_interval{1000};
+  std::chrono::milliseconds heartbeat_interval{500};
   std::chrono::milliseconds lost_after{3000};
 };
 
@@ -64,7 +64,7 @@ struct FabricConfig {
 struct SlotsConfig {
   std::uint32_t count = 64;        // of kSlotBytes each, per rail
   std::uint32_t send_reserve = 2;  // never granted
-  std::uint32_t low_percent = 25;  // below it, spooled frames give their slots up
+  std::uint32_t low_percent = 25;  // of slots left: a child that holds back others is demoted
 };
 
 // [producer]

@@ -44,6 +44,7 @@ transport::RelayOptions relay_options(const AgentConfig& config, const std::stri
   options.times.heartbeat = config.fabric.heartbeat_interval;
   options.times.lost = config.fabric.lost_after;
   options.send_reserve = config.slots.send_reserve;
+  options.low_percent = config.slots.low_percent;
   return options;
 }
 

@@ -55,6 +55,7 @@ Status ProducerSession::open_relay() {
   relay.times.heartbeat = config_.fabric.heartbeat_interval;
   relay.times.lost = config_.fabric.lost_after;
   relay.send_reserve = config_.slots.send_reserve;
+  relay.low_percent = config_.slots.low_percent;
   loader_ = std::make_unique<FrameLoader>(
       [this](const transport::FrameWanted& wanted,
              std::span<std::byte> into) -> Result<std::uint32_t> {

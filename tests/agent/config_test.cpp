@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"control.lost_after = \"3\"", "such as \"250ms\""},
         BadLine{"control.lost_after = \"0s\"", "from 200ms"},
         BadLine{"control.lost_after = \"1500ms\"", "at least twice control.heartbeat_interval"},
-        BadLine{"fabric.lost_after = \"1s\"", "at least twice fabric.heartbeat_interval"},
+        BadLine{"fabric.lost_after = \"1s\"", "at least four times fabric.heartbeat_interval"},
         BadLine{"fabric.port = 65536", "from 0 to 65535"},
         BadLine{"fabric.port = -1", "from 0 to 65535"},
         BadLine{"fabric.numa_node = -2", "from -1 to 1023"},

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <deque>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -11,6 +12,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -41,6 +44,9 @@ class NodeObserver final : public RelayObserver {
     const bool good = holds_test_bytes(frame.frame());
     std::lock_guard lock(mutex);
     received.push_back({producer, sequence, frame.frame().data()});
+    payload_bytes = static_cast<std::uint32_t>(frame.frame().size() - limits::kFrameHeaderBytes -
+                                               wire::kIndexEntryBytes);
+    if (pace.count() > 0) unread.push_back(std::move(frame));
     ++frames;
     bad += good ? 0 : 1;
     changed.notify_all();
@@ -54,6 +60,11 @@ class NodeObserver final : public RelayObserver {
     std::lock_guard lock(mutex);
     faults.push_back(std::string(member_id) + " " + error.message());
   }
+  void on_frame_wanted(FrameWanted asked) override {
+    std::lock_guard lock(mutex);
+    wanted.push_back(std::move(asked));
+    changed.notify_all();
+  }
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -62,6 +73,11 @@ class NodeObserver final : public RelayObserver {
   std::uint64_t bad = 0;
   std::vector<std::string> lost;
   std::vector<std::string> faults;
+  std::vector<FrameWanted> wanted;
+  std::uint32_t payload_bytes = 0;
+  milliseconds pace{0};  // between two slots that are given back; 0: at once
+  std::deque<SharedSlot> unread;
+  bool closing = false;
 };
 
 std::string hex_of(const std::vector<std::byte>& bytes) {
@@ -85,7 +101,8 @@ std::vector<std::byte> bytes_of(const std::string& hex) {
 // Threads: one at a time.
 class RelayNode {
  public:
-  bool open(const std::string& member_id, const std::string& provider, int lost_ms) {
+  bool open(const std::string& member_id, const std::string& provider, int lost_ms,
+            std::uint32_t low_percent) {
     pool_ = *SlabPool::open({.slot_count = 32}, events_);
     FabricOptions fabric_options;
     fabric_options.provider = provider;
@@ -99,9 +116,11 @@ class RelayNode {
     options.member_id = member_id;
     options.times.lost = milliseconds(lost_ms);
     options.times.suspect = milliseconds(lost_ms / 3);
+    options.low_percent = low_percent;
     auto relay = Relay::open_on(std::move(tracing), options, *pool_, observer_, events_);
     if (!relay) return say("error " + relay.error().message());
     relay_ = std::move(*relay);
+    service_ = std::thread([this] { serve(); });
     const wire::RailAddress rail = relay_->rails().at(0);
     return say("ready " + std::to_string(relay_->process().value) + " " + rail.provider + " " +
                std::to_string(rail.protocol) + " " + hex_of(rail.address));
@@ -117,6 +136,7 @@ class RelayNode {
     if (verb == "wait") return wait_frames(in);
     if (verb == "waitlost") return wait_lost(in);
     if (verb == "check") return check();
+    if (verb == "pace") return pace(in);
     if (verb == "leave") {
       relay_->leave(plan_.refit);
       return say("left");
@@ -125,6 +145,12 @@ class RelayNode {
   }
 
   void close() {
+    {
+      std::lock_guard lock(observer_.mutex);
+      observer_.closing = true;
+      observer_.changed.notify_all();
+    }
+    if (service_.joinable()) service_.join();
     const Status closed = relay_->close(milliseconds(5000));
     relay_.reset();
     say(std::string("closed ") + (closed ? "in_time" : "late") + " " +
@@ -158,7 +184,10 @@ class RelayNode {
     auto relays = plan_relays({plan.shape, plan.producer_count, agents});
     if (!relays) return say("error " + relays.error().message());
     plan.trees = std::move(relays->trees);
-    plan_ = plan;
+    {
+      std::lock_guard lock(observer_.mutex);
+      plan_ = plan;
+    }
     self_ = self;
     next_ = 0;
     const Status entered = relay_->enter(plan_, NodeIndex{self});
@@ -169,6 +198,10 @@ class RelayNode {
     std::uint32_t count = 0;
     std::uint32_t payload_bytes = 0;
     in >> count >> payload_bytes;
+    {
+      std::lock_guard lock(observer_.mutex);
+      observer_.payload_bytes = payload_bytes;
+    }
     for (std::uint32_t i = 0; i < count; ++i) {
       auto lease = pool_->acquire(milliseconds(20'000));
       if (!lease) return say("error " + lease.error().message());
@@ -179,6 +212,44 @@ class RelayNode {
       if (!injected) return say("error " + injected.error().message());
     }
     return say("sent " + std::to_string(next_));
+  }
+
+  bool pace(std::istringstream& in) {
+    int pace_ms = 0;
+    in >> pace_ms;
+    std::lock_guard lock(observer_.mutex);
+    observer_.pace = milliseconds(pace_ms);
+    return say("paced");
+  }
+
+  // Stands for spool and disk: makes frames again that others ask for, and reads at a given pace.
+  void serve() {
+    auto next_read = std::chrono::steady_clock::now();
+    std::unique_lock lock(observer_.mutex);
+    while (!observer_.closing) {
+      observer_.changed.wait_until(lock, next_read,
+                                   [&] { return observer_.closing || !observer_.wanted.empty(); });
+      std::vector<FrameWanted> wanted = std::exchange(observer_.wanted, {});
+      const std::uint32_t payload_bytes = observer_.payload_bytes;
+      const wire::Plan plan = wanted.empty() ? wire::Plan{} : plan_;
+      const auto now = std::chrono::steady_clock::now();
+      SharedSlot read;
+      if (now >= next_read) {
+        next_read = now + std::max(observer_.pace, milliseconds(1));
+        if (!observer_.unread.empty()) {
+          read = std::move(observer_.unread.front());
+          observer_.unread.pop_front();
+        }
+      }
+      lock.unlock();
+      read.drop();
+      for (FrameWanted& asked : wanted) {
+        relay_->provide(make_frame(std::move(asked.room), plan, asked.producer.value,
+                                   asked.sequence.value, payload_bytes));
+      }
+      lock.lock();
+    }
+    observer_.unread.clear();
   }
 
   bool drain(std::istringstream& in) {
@@ -241,17 +312,20 @@ class RelayNode {
   wire::Plan plan_;
   std::uint32_t self_ = 0;
   std::uint32_t next_ = 0;
+  std::thread service_;
 };
 
 }  // namespace
 }  // namespace weft::transport
 
-// relay_node MEMBER PROVIDER LOST_MS
+// relay_node MEMBER PROVIDER LOST_MS LOW_PERCENT
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 5) return 2;
   alarm(weft::transport::kAlarmSeconds);
   weft::transport::RelayNode node;
-  if (!node.open(argv[1], argv[2], std::stoi(argv[3]))) return 1;
+  if (!node.open(argv[1], argv[2], std::stoi(argv[3]),
+                 static_cast<std::uint32_t>(std::stoi(argv[4]))))
+    return 1;
   std::string line;
   while (std::getline(std::cin, line) && line != "quit") node.carry_out(line);
   node.close();

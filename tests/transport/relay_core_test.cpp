@@ -34,7 +34,7 @@ TEST_P(RelayShapes, EveryAgentGetsEveryFrameOnce) {
   fleet.expect_each_frame_once();
   fleet.leave_and_expect_all_slots_back();
   for (std::uint32_t i = 0; i < fleet.size(); ++i) {
-    EXPECT_TRUE(fleet.node(i).observer->lost.empty());
+    for (const auto& lost : fleet.node(i).observer->lost) ADD_FAILURE() << lost.error.message();
     EXPECT_TRUE(fleet.node(i).observer->faults.empty());
     EXPECT_EQ(fleet.node(i).core->quarantined(), 0U);
   }
@@ -85,7 +85,7 @@ TEST_P(RelayBadManners, EveryFrameArrivesOnceWhateverIsLostOrRepeated) {
   fake.lost_messages = 100;
   fake.duplicate_messages = 100;
   fake.again = 200;
-  fake.failed_writes = 20;
+  fake.failed_writes = 10;  // of 1000; a link that loses one in each of its 4 slots is given up
   fake.early_completion = GetParam() % 2 == 0;
   fake.virtual_addresses = GetParam() % 3 == 0;
   fake.writes_in_flight_max = 5;
@@ -94,7 +94,7 @@ TEST_P(RelayBadManners, EveryFrameArrivesOnceWhateverIsLostOrRepeated) {
   EXPECT_TRUE(fleet.stream(40, 300s));
   fleet.expect_each_frame_once();
   for (std::uint32_t i = 0; i < fleet.size(); ++i) {
-    EXPECT_TRUE(fleet.node(i).observer->lost.empty());
+    for (const auto& lost : fleet.node(i).observer->lost) ADD_FAILURE() << lost.error.message();
     EXPECT_TRUE(fleet.node(i).observer->faults.empty());
   }
   fleet.leave_and_expect_all_slots_back();
@@ -250,23 +250,23 @@ TEST(RelayCore, TwoOpenRefitsWithEqualNumbersDoNotMix) {
   fleet.leave_and_expect_all_slots_back();
 }
 
-// B-065: a slow child holds back its parent, and memory stays what it is.
-TEST(RelayCore, AChildThatTakesNothingHoldsBackTheProducerAndIsDroppedAtTheDeadline) {
+// B-065: nobody waits for a child that takes nothing, memory stays what it is, and it is named.
+TEST(RelayCore, AChildThatTakesNothingHoldsBackNobodyAndIsDroppedAtTheDeadline) {
   RelayFleet fleet({.shape = "star", .agents = 2, .slots = 16});
   fleet.agent(0).observer->hold = true;  // never gives a slot back
   fleet.enter_all();
   std::uint32_t injected = 0;
   EXPECT_TRUE(fleet.until(
       [&] {
-        if (!fleet.node(0).observer->lost.empty()) return true;
-        injected += fleet.inject(0) ? 1 : 0;
-        return false;
+        injected += injected < 200 && fleet.inject(0) ? 1 : 0;
+        return !fleet.node(0).observer->lost.empty();
       },
-      20s, 1ms));
-  EXPECT_EQ(fleet.node(0).observer->lost[0].member, "agent-0");
-  EXPECT_EQ(fleet.node(0).observer->lost[0].error.code, ErrorCode::kTimeout);
-  EXPECT_LE(injected, 4U + 16U);
-  // The sibling goes on.
+      30s, 1ms));
+  EXPECT_EQ(injected, 200U);
+  EXPECT_EQ(fleet.agent(1).observer->frames.size(), 200U);
+  EXPECT_EQ(fleet.node(0).observer->lost.at(0).member, "agent-0");
+  EXPECT_EQ(fleet.node(0).observer->lost.at(0).error.code, ErrorCode::kTimeout);
+  EXPECT_LE(fleet.agent(0).observer->frames.size(), 16U);
   fleet.agent(0).observer->held.clear();
   for (int i = 0; i < 10; ++i) injected += fleet.inject(0) ? 1 : 0;
   EXPECT_TRUE(fleet.until([&] { return fleet.agent(1).observer->frames.size() == injected; }));

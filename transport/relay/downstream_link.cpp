@@ -73,7 +73,8 @@ DownstreamLink::Outcome DownstreamLink::read_table(const ControlMessage& table, 
   const std::uint64_t granted_before = granted_;
   for (std::uint32_t i = 0; i < slot_count_; ++i) read_word(i, table.slots[i], outcome);
   const bool granted_more = (granted_ & ~granted_before) != 0;
-  if (granted_more || outcome.taken > 0 || untaken() == 0) last_progress = now;
+  const bool nothing_to_do = untaken() == 0 && !demoted;
+  if (granted_more || outcome.taken > 0 || nothing_to_do) last_progress = now;
   return outcome;
 }
 
@@ -112,11 +113,23 @@ void DownstreamLink::resend(Cell& cell, Outcome& outcome) {
   cell.state = WriteState::kNone;
   --in_slots_;
   ++outcome.rejected;
+  if (!frame.slot) return;  // demoted meanwhile: it reads that frame too
   queue_.push_front(std::move(frame));
+}
+
+void DownstreamLink::demote(TimePoint now) {
+  while (!queue_.empty()) queue_.pop_front();
+  for (Cell& cell : cells_) cell.frame.slot.drop();
+  demoted = true;
+  held = 0;
+  last_request = last_progress = now;
+  ++skipped;
+  table_owed = true;
 }
 
 std::size_t DownstreamLink::drop_all() {
   const std::size_t dropped = untaken();
+  demoted = false;
   while (!queue_.empty()) queue_.pop_front();
   for (Cell& cell : cells_) cell.frame = {};
   in_slots_ = 0;

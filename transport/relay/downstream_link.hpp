@@ -59,6 +59,9 @@ class DownstreamLink {
   };
   // The child's table; stale ones change nothing.
   Outcome read_table(const ControlMessage& table, TimePoint now);
+  // Lets go of every frame; those that are under way may still be taken. The child reads what it
+  // lacks, and nothing is queued for it until it has caught up.
+  void demote(TimePoint now);
   // Drops every frame; returns how many.
   std::size_t drop_all();
   // Times the frame at the head of the queue has been refused.
@@ -69,15 +72,20 @@ class DownstreamLink {
   bool closed_sent = false;
   bool child_done = false;   // CLOSE has been heard
   bool not_planned = false;  // a new plan has another parent for this child
+  bool demoted = false;      // reads from spools at its own pace
   bool table_owed = false;   // a failed write or a hello: the child should hear at once
   std::uint32_t number_out = 0;
   std::uint32_t number_in = 0;
-  std::uint32_t operations = 0;  // writes that are not locally over
-  std::uint32_t skipped = 0;     // times that frames passed this link by: the child asks for them
-  TimePoint deadline;            // of connecting or closing
-  TimePoint last_heard;          // of this link
+  std::uint32_t operations = 0;             // writes that are not locally over
+  std::uint32_t window = kSlotsPerLinkMax;  // writes under way at most
+  std::uint32_t skipped = 0;  // times that frames passed this link by: the child asks for them
+  TimePoint deadline;         // of connecting or closing
+  TimePoint last_heard;       // of this link
   TimePoint next_message;
-  TimePoint last_progress;  // a grant, a taken frame, or nothing to do
+  TimePoint last_progress;  // a grant, a frame taken or read, or nothing to do
+  Duration behind_for{};    // how long it has held back its siblings
+  TimePoint last_request;   // of a demoted child: when it asked, or was reminded to
+  std::uint32_t held = 0;   // of a demoted child: frames that it says it has
 
  private:
   struct Frame {

@@ -25,7 +25,9 @@ namespace weft::transport {
 
 struct RelayTimes {
   Duration heartbeat = std::chrono::milliseconds(200);
-  Duration suspect = std::chrono::seconds(1);   // silence until a link is called suspect
+  // Silence until a link is called suspect. 0: half of `lost`, but three heartbeats if that is
+  // more.
+  Duration suspect = Duration::zero();
   Duration lost = std::chrono::seconds(3);      // silence, or no post accepted, until it is lost
   Duration connect = std::chrono::seconds(10);  // until a parent or child of a plan must be there
   Duration stall = std::chrono::seconds(10);    // data waits and the child grants nothing
@@ -39,6 +41,7 @@ struct RelayOptions {
   RelayTimes times = {};
   std::uint32_t slots_per_link = 8;  // receive range of one tree, 3..64; shrinks to fit the pool
   std::uint32_t send_reserve = 2;    // slots that serve repair and are never granted, at least 2
+  std::uint32_t low_percent = 25;    // of slots left: a child that holds back others is demoted
   std::int32_t core = -1;            // the progress thread's core; -1: not pinned
 };
 

@@ -40,6 +40,7 @@ RelayCore::RelayCore(const RelayOptions& options, std::unique_ptr<Fabric> fabric
       desk_(reserve_first, options.send_reserve),
       now_(environment.clock.now()),
       next_scan_(now_),
+      last_scan_(now_),
       next_flush_(now_),
       link_of_slot_(pool_.slot_count(), nullptr),
       quarantine_(pool_.slot_count(), 0),
@@ -60,6 +61,10 @@ Result<std::unique_ptr<RelayCore>> RelayCore::open(const RelayOptions& options,
   }
   RelayOptions checked = options;
   checked.send_reserve = std::max(options.send_reserve, kSendReserveMin);
+  RelayTimes& times = checked.times;
+  if (times.suspect == Duration::zero()) {
+    times.suspect = std::min(times.lost, std::max(times.lost / 2, times.heartbeat * 3));
+  }
   const auto reserve = environment.pool.take_range(checked.send_reserve);
   if (!reserve) {
     return failure(ErrorCode::kResourceLimit, Stage::kOpen,
@@ -137,7 +142,7 @@ bool RelayCore::drained(const RefitId& refit) const {
   for (const auto& open : refits_) {
     if (open->identity.refit != refit) continue;
     return std::all_of(open->downstream.begin(), open->downstream.end(),
-                       [](const auto& link) { return link->untaken() == 0; });
+                       [](const auto& link) { return !link->demoted && link->untaken() == 0; });
   }
   return true;
 }

@@ -64,6 +64,7 @@ struct RelayCounters {
   std::uint64_t reads_completed = 0;  // well or failed
   std::uint64_t reads_refused = 0;    // what was read is not the frame that was offered
   std::uint64_t frames_offered = 0;   // loaded for a reader
+  std::uint64_t demotions = 0;
   std::uint64_t doorbells_stray = 0;
   std::uint64_t messages_stray = 0;
   std::uint64_t fabric_troubles = 0;
@@ -230,6 +231,16 @@ class RelayCore {
   void scan_orphans(OpenRefit& refit);
   void release_reserve();
 
+  // relay_core_demote.cpp
+  std::uint32_t slots_of(OpenRefit& refit, TreeIndex tree);
+  bool is_short(OpenRefit& refit, TreeIndex tree);
+  void set_windows(OpenRefit& refit);
+  void relieve(OpenRefit& refit, Duration passed);
+  void demote(OpenRefit& refit, DownstreamLink& link);
+  void remind(DownstreamLink& link);
+  void note_request(OpenRefit& refit, const RepairMessage& request);
+  void end_demotion(OpenRefit& refit, const RepairMessage& offers);
+
   // relay_core_timers.cpp
   void scan();
   void scan_peers();
@@ -269,6 +280,7 @@ class RelayCore {
   bool requests_due_ = false;
   TimePoint now_;
   TimePoint next_scan_;
+  TimePoint last_scan_;
   TimePoint next_flush_;
   TimePoint next_probe_;
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -85,6 +85,7 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   }
   if (self.value < plan.producer_count) refit->ledgers[self.value].reserve();
   set_holders(*refit);
+  set_windows(*refit);
   refits_.push_back(std::move(refit));
   return ok();
 }
@@ -107,6 +108,7 @@ Status RelayCore::update(OpenRefit& refit, const wire::Plan& plan, NodeIndex sel
   prune_links(refit);
   const Status added = add_links(refit);
   set_holders(refit);
+  set_windows(refit);
   return added;
 }
 
@@ -252,6 +254,7 @@ Status RelayCore::add_downstream(const wire::Endpoint& child, TreeIndex tree, Op
   refit.downstream.push_back(std::make_unique<DownstreamLink>(
       DownstreamLink::Place{refit.identity.refit, tree, producer, peer}, pool_.slot_count()));
   refit.downstream.back()->deadline = now_ + options_.times.connect;
+  refit.downstream.back()->last_progress = now_;
   // What has come already is not written over a link that was not there.
   refit.downstream.back()->skipped = refit.ledgers[producer.value].horizon() > 0 ? 1 : 0;
   refit.children[tree.value].push_back(refit.downstream.back().get());

@@ -222,6 +222,7 @@ bool RelayCore::on_new_child(const ControlMessage& message) {
     end_downstream(*old);
   }
   if (!add_downstream(refit->plan.nodes[child->value], tree, *refit)) return false;
+  set_windows(*refit);
   DownstreamLink& link = *refit->downstream.back();
   if (link.accept(message, now_)) on_child_table(*refit, link, message);
   return true;
@@ -263,7 +264,7 @@ void RelayCore::on_parent_message(const ControlMessage& message) {
   if (message.skipped != link->skipped) {
     link->skipped = message.skipped;
     OpenRefit* const refit = find(link->place().refit);
-    refit->readers[link->place().producer.value].open_gap(now_);
+    refit->readers[link->place().producer.value].open_gap_below(message.sender, now_);
     requests_due_ = true;
   }
   const std::uint32_t count = std::min(message.slot_count, link->place().slot_count);

@@ -162,6 +162,7 @@ void RelayCore::on_request(OpenRefit& refit, const RepairMessage& message) {
     return;
   }
   desk_.wish(message, now_);
+  note_request(refit, message);
   send_offers(refit, message.producer, *reader);
 }
 
@@ -173,7 +174,7 @@ void RelayCore::send_offers(OpenRefit& refit, ProducerIndex producer, Peer& read
   offers.target = reader.process;
   desk_.fill(refit.ledgers[producer.value],
              {fabric_->remote_memory(reserve_memory_), pool_.slot_bytes()}, offers);
-  send_repair(reader, offers);
+  if (send_repair(reader, offers)) end_demotion(refit, offers);
 }
 
 bool RelayCore::load_wanted() {

@@ -21,7 +21,8 @@ TreeIndex RelayCore::tree_of(const OpenRefit& refit, ProducerIndex producer,
 
 void RelayCore::forward(OpenRefit& refit, TreeIndex tree, const SharedSlot& frame) {
   for (DownstreamLink* const link : refit.children[tree.value]) {
-    if (link->phase == LinkPhase::kEnded || link->phase == LinkPhase::kClosing) continue;
+    const bool over = link->phase == LinkPhase::kEnded || link->phase == LinkPhase::kClosing;
+    if (over || link->demoted) continue;
     if (link->push(frame)) continue;
     observer_.on_fault(refit.identity.refit, options_.member_id,
                        failure(ErrorCode::kProtocol, Stage::kRelay,
@@ -48,7 +49,7 @@ bool RelayCore::pump() {
 }
 
 bool RelayCore::pump_link(DownstreamLink& link, std::uint32_t& budget) {
-  if (budget == 0 || idle_writes_.empty()) return false;
+  if (budget == 0 || idle_writes_.empty() || link.operations >= link.window) return false;
   const auto next = link.next();
   if (!next) return false;
   const Posted posted = post_frame(link, *next);

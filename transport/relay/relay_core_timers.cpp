@@ -26,6 +26,9 @@ Error lost(ErrorCode code, const Peer& peer, const std::string& why) {
 
 void RelayCore::scan() {
   next_scan_ = now_ + kScanInterval;
+  // What this process has slept through is nobody else's fault.
+  const Duration passed = std::min<Duration>(now_ - last_scan_, 10 * kScanInterval);
+  last_scan_ = now_;
   scan_peers();
   desk_.expire(now_);
   requests_due_ = !refits_.empty();
@@ -34,6 +37,7 @@ void RelayCore::scan() {
     for (const auto& link : refit.upstream) scan_upstream(refit, *link);
     for (const auto& link : refit.downstream) scan_downstream(refit, *link);
     scan_orphans(refit);
+    relieve(refit, passed);
     if (refit.leaving && try_finish(refit)) {
       refits_.erase(refits_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -116,12 +120,14 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
   }
   if (const auto error = peer_failure(child, link.last_heard))
     return lose_downstream(refit, link, *error);
-  if (link.untaken() == 0) link.last_progress = now_;
+  if (link.untaken() == 0 && !link.demoted) link.last_progress = now_;
   if (now_ - link.last_progress >= options_.times.stall) {
-    return lose_downstream(refit, link,
-                           lost(ErrorCode::kTimeout, child,
-                                "has taken nothing for " + seconds(now_ - link.last_progress) +
-                                    " while " + std::to_string(link.untaken()) + " frames wait"));
+    const std::string waits =
+        link.demoted ? "it lacks frames" : std::to_string(link.untaken()) + " frames wait";
+    return lose_downstream(
+        refit, link,
+        lost(ErrorCode::kTimeout, child,
+             "has taken nothing for " + seconds(now_ - link.last_progress) + " while " + waits));
   }
 }
 
@@ -235,6 +241,7 @@ void RelayCore::flush_counters() {
   flush("relay_frames_read", counters_.frames_read, flushed_.frames_read);
   flush("relay_reads_refused", counters_.reads_refused, flushed_.reads_refused);
   flush("relay_frames_offered", counters_.frames_offered, flushed_.frames_offered);
+  flush("relay_demotions", counters_.demotions, flushed_.demotions);
   flush("relay_doorbells_stray", counters_.doorbells_stray, flushed_.doorbells_stray);
   flush("relay_messages_stray", counters_.messages_stray, flushed_.messages_stray);
   flush("relay_fabric_troubles", counters_.fabric_troubles, flushed_.fabric_troubles);

@@ -36,6 +36,11 @@ void RepairReader::open_gap(TimePoint now, std::size_t skip) {
   holder_ = skip < holders_.size() ? skip : 0;
 }
 
+void RepairReader::open_gap_below(ProcessId parent, TimePoint now) {
+  const auto found = std::find(holders_.begin(), holders_.end(), parent);
+  open_gap(now, static_cast<std::size_t>(found - holders_.begin()));
+}
+
 void RepairReader::refetch(FrameSequence sequence, TimePoint now) {
   refetched_.push_back(sequence);
   open_gap(now, 1);
@@ -46,7 +51,9 @@ bool RepairReader::is_refetched(FrameSequence sequence) const {
 }
 
 std::optional<ProcessId> RepairReader::due(const FrameLedger& ledger, TimePoint now) {
-  if (holders_.empty() || now < next_request_ || (goal_ && complete(ledger))) return std::nullopt;
+  // With an open gap even who has everything asks once more: a parent may wait to hear that.
+  const bool done = goal_ && complete(ledger) && !gap_;
+  if (holders_.empty() || now < next_request_ || done) return std::nullopt;
   const bool missing = goal_ && now - last_arrival_ >= kQuiet;
   if (!orphan_ && !gap_ && !missing) return std::nullopt;
   // One that says nothing, or has what it never gives, is not asked for ever.

@@ -28,6 +28,8 @@ class RepairReader {
   void set_orphan(bool orphan, TimePoint now);
   // Frames before `now` may be missing; `skip`: holders at the head of the list not to ask first.
   void open_gap(TimePoint now, std::size_t skip = 0);
+  // The same, because a parent says so, who is asked first.
+  void open_gap_below(ProcessId parent, TimePoint now);
   void set_goal(std::uint32_t frames) { goal_ = frames; }
   // A frame that was taken and forwarded, and is bad: once more from above the parent.
   void refetch(FrameSequence sequence, TimePoint now);

@@ -33,7 +33,7 @@ constexpr std::uint32_t kPayloadBytes = 1'000'000;
 // Threads: one at a time.
 class NodeProcess {
  public:
-  NodeProcess(const std::string& name, const std::string& provider) : name_(name) {
+  NodeProcess(const std::string& name, const std::string& provider, int low_percent) : name_(name) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};
     if (pipe2(in.data(), O_CLOEXEC) != 0 || pipe2(out.data(), O_CLOEXEC) != 0) return;
@@ -43,7 +43,7 @@ class NodeProcess {
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
     const std::string lost = std::to_string(kLostMs);
     std::string program = WEFT_RELAY_NODE;
-    std::vector<std::string> words{program, name, provider, lost};
+    std::vector<std::string> words{program, name, provider, lost, std::to_string(low_percent)};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -120,11 +120,13 @@ class RelayProcesses : public testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() { ::signal(SIGPIPE, SIG_IGN); }
 
-  void start(const std::string& shape, std::uint32_t agents) {
+  // Without demotions (low_percent 0) every frame must be passed on, however busy the machine is.
+  void start(const std::string& shape, std::uint32_t agents, int low_percent = 0) {
     shape_ = shape;
-    nodes_.push_back(std::make_unique<NodeProcess>("producer", GetParam()));
+    nodes_.push_back(std::make_unique<NodeProcess>("producer", GetParam(), low_percent));
     for (std::uint32_t i = 0; i < agents; ++i) {
-      nodes_.push_back(std::make_unique<NodeProcess>("agent-" + std::to_string(i), GetParam()));
+      nodes_.push_back(
+          std::make_unique<NodeProcess>("agent-" + std::to_string(i), GetParam(), low_percent));
     }
     for (const auto& node : nodes_) {
       const std::string ready = node->hear();
@@ -264,6 +266,43 @@ TEST_P(RelayProcesses, AStoppedAgentIsLostInTimeAndAShortStopIsHealed) {
   EXPECT_EQ(nodes_[2]->ask("wait 110 20000"), "frames 110");
   nodes_[1]->stop(SIGKILL);
   nodes_.erase(nodes_.begin() + 1);
+  expect_all_slots_back();
+}
+
+// B-065: a child that reads at its own pace holds back neither its sibling nor the producer, and
+// has everything in the end.
+TEST_P(RelayProcesses, ASlowChildDoesNotSlowItsSiblingAndGetsEverything) {
+  start("star", 2, 25);
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_EQ(nodes_[1]->ask("pace 20"), "paced");
+  nodes_[0]->tell("send 400 200000");
+  EXPECT_EQ(nodes_[2]->ask("wait 400 30000"), "frames 400");
+  EXPECT_EQ(nodes_[0]->hear(), "sent 400");
+  // At its pace it can take 50 in a second.
+  const std::string slow = nodes_[1]->ask("wait 0 0");
+  EXPECT_LT(std::stoi(slow.substr(7)), 200) << slow;
+  EXPECT_EQ(nodes_[1]->ask("wait 400 30000"), "frames 400");
+  EXPECT_EQ(nodes_[0]->ask("drain 10000"), "drained");
+  ASSERT_EQ(nodes_[1]->ask("pace 0"), "paced");
+  expect_all_slots_back();
+}
+
+// The same where the slow one is interior: who hangs below it waits with it, nobody else does.
+TEST_P(RelayProcesses, ASlowRelayDoesNotSlowThoseThatDoNotHangBelowIt) {
+  start("kary(2)", 6, 25);
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_EQ(nodes_[1]->ask("pace 20"), "paced");
+  nodes_[0]->tell("send 300 200000");
+  for (const std::size_t i : {2U, 5U, 6U}) {
+    EXPECT_EQ(nodes_[i]->ask("wait 300 30000"), "frames 300") << nodes_[i]->name();
+  }
+  EXPECT_EQ(nodes_[0]->hear(), "sent 300");
+  const std::string slow = nodes_[1]->ask("wait 0 0");
+  EXPECT_LT(std::stoi(slow.substr(7)), 200) << slow;
+  for (const std::size_t i : {1U, 3U, 4U}) {
+    EXPECT_EQ(nodes_[i]->ask("wait 300 30000"), "frames 300") << nodes_[i]->name();
+  }
+  ASSERT_EQ(nodes_[1]->ask("pace 0"), "paced");
   expect_all_slots_back();
 }
 
