@@ -284,21 +284,35 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
       "With --resolve: where the coordinator is, if not at fleet.listen",
       [](const std::string& text) { return transport::parse_host_port(text); })
       ->type_name("HOST:PORT");
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--resolve",
-          [options = options](const std::vector<std::string>& words) {
-            const auto refit = agent::parse_refit_id(words[0]);
-            if (!refit) throw CLI::ValidationError("--resolve", refit.error().detail);
-            if (words[1] != "commit" && words[1] != "abort") {
-              throw CLI::ValidationError("--resolve", "'" + words[1] + "' is not commit or abort");
-            }
-            options->resolve = {{*refit, words[1] == "commit"}};
-          },
-          "Decide a refit that is in doubt: REFIT commit|abort, told to the running coordinator")
-      ->expected(2)
-      ->type_name("REFIT VERDICT")
-      ->excludes(check);
+  CLI::Option* resolve = command
+                             ->add_option_function<std::vector<std::string>>(
+                                 "--resolve",
+                                 [options = options](const std::vector<std::string>& words) {
+                                   const auto refit = agent::parse_refit_id(words[0]);
+                                   if (!refit)
+                                     throw CLI::ValidationError("--resolve", refit.error().detail);
+                                   if (words[1] != "commit" && words[1] != "abort") {
+                                     throw CLI::ValidationError(
+                                         "--resolve", "'" + words[1] + "' is not commit or abort");
+                                   }
+                                   options->resolve = {{*refit, words[1] == "commit"}};
+                                 },
+                                 "Decide a refit that is in doubt: REFIT commit|abort, told to the "
+                                 "running coordinator")
+                             ->expected(2)
+                             ->type_name("REFIT VERDICT")
+                             ->excludes(check);
+  CLI::Option* lost = command->add_flag(
+      "--log-lost", options->log_lost,
+      "With --resolve, and no coordinator running: the decision log is gone. Listens to the "
+      "members "
+      "at fleet.listen, writes a new log from what they say and this verdict, ends");
+  lost->needs(resolve);
+  add_parsed<std::chrono::milliseconds>(
+      *command, "--wait", options->wait, "With --log-lost: how long members may take to come [15s]",
+      [](const std::string& text) { return agent::parse_duration(text); })
+      ->type_name("DURATION")
+      ->needs(lost);
 #endif
 }
 

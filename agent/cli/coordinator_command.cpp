@@ -9,6 +9,7 @@
 #include "agent/cli/report.hpp"
 #include "agent/cli/role_start.hpp"
 #include "agent/lib/coordinator_service.hpp"
+#include "agent/lib/lost_log_session.hpp"
 #include "agent/lib/status_text.hpp"
 #include "transport/control/control_client.hpp"
 #include "transport/control/library_log.hpp"
@@ -36,6 +37,22 @@ int resolve(const CoordinatorOptions& options, const agent::CoordinatorConfig& c
                          verdict + "\"}");
   }
   return report_result(to_string(options.resolve->refit) + ": " + verdict);
+}
+
+int resolve_without_log(const CoordinatorOptions& options, const agent::CoordinatorConfig& config,
+                        LogEventSink& events) {
+  const auto made = agent::rebuild_log_from_members(config, options.resolve->refit,
+                                                    options.resolve->commit, options.wait, events);
+  if (!made) return report_failure(made.error(), options.common);
+  const std::string verdict = options.resolve->commit ? "commit" : "abort";
+  if (options.common.json) {
+    return report_result(R"({"refit":")" + to_string(options.resolve->refit) + R"(","verdict":")" +
+                         verdict + R"(","members":)" + std::to_string(made->members) +
+                         R"(,"version":)" + std::to_string(made->version.value) + "}");
+  }
+  return report_result(to_string(options.resolve->refit) + ": " + verdict +
+                       "; the log holds version " + std::to_string(made->version.value) + ", as " +
+                       std::to_string(made->members) + " members know it: start the coordinator");
 }
 
 PageSource pages_of(const agent::CoordinatorService& service, const LogEventSink& events) {
@@ -72,13 +89,14 @@ int run_coordinator(const CoordinatorOptions& options, StopToken& stop) {
   auto loaded = agent::load_coordinator_config(options.config_file);
   if (!loaded) return report_failure(loaded.error(), options.common);
   if (options.check_config) return report_config(loaded->effective, options.common);
-  if (options.resolve) return resolve(options, loaded->config);
+  if (options.resolve && !options.log_lost) return resolve(options, loaded->config);
   agent::CoordinatorConfig& config = loaded->config;
   override_log(config.log, options.common);
   LogEventSink events(config.log);
   log_config(loaded->effective, events);
   transport::route_library_logs(&events);
-  const int code = serve(config, options, events, stop);
+  const int code = options.log_lost ? resolve_without_log(options, config, events)
+                                    : serve(config, options, events, stop);
   transport::route_library_logs(nullptr);
   return code;
 }

@@ -94,6 +94,8 @@ struct CoordinatorOptions {
   };
   std::optional<Resolve> resolve;
   std::optional<transport::HostPort> resolve_at;  // none: where the configuration listens
+  bool log_lost = false;                          // no coordinator can run: the log is made anew
+  std::chrono::milliseconds wait{15'000};         // for members, with log_lost
 };
 
 struct AgentOptions {

@@ -14,6 +14,7 @@
 namespace weft::agent {
 namespace {
 
+constexpr Duration kFirstPause = std::chrono::milliseconds(100);  // after a refusal
 constexpr Duration kTick = std::chrono::milliseconds(50);
 
 // Of apply::StateRecord, in its order: where a test may end this process.
@@ -155,8 +156,18 @@ Status NodeAgent::Body::open_hooks() {
   return ok();
 }
 
-Status NodeAgent::Body::open_client() {
+// A coordinator that refuses this member will refuse it again: slower and slower, then.
+void NodeAgent::Body::close_client() {
   client_.reset();
+  const TimePoint now = std::chrono::steady_clock::now();
+  const Duration longest = config_.control.backoff_max;
+  client_pause_ =
+      now - client_at_ > 2 * longest ? kFirstPause : std::min(2 * client_pause_, longest);
+  client_at_ = now + client_pause_;
+}
+
+Status NodeAgent::Body::open_client() {
+  if (client_ || std::chrono::steady_clock::now() < client_at_) return ok();
   WEFT_TRY(client_, transport::ControlClient::open(client_options(config_), *this, events_));
   return ok();
 }
@@ -166,10 +177,11 @@ Status NodeAgent::Body::run() {
   if (!fatal_) WEFT_TRY_STATUS(open_client());
   while (!stop_.load() && !fatal_) {
     mailbox_.run(kTick);
+    if (auto opened = open_client(); !opened) fatal_ = opened.error();
     step(apply::agent::Tick{});
   }
   finish_apply();
-  client_->close();
+  if (client_) client_->close();
   if (fatal_) return *fatal_;
   return ok();
 }
@@ -317,7 +329,7 @@ void NodeAgent::Body::act(apply::agent::CloseSession& action) {
                  std::vector<EventField>{{"error", action.reason.message()}});
   const apply::SessionId closed = std::exchange(session_, apply::SessionId{});
   next_events_.push_back(apply::agent::SessionClosed{closed});
-  if (auto opened = open_client(); !opened) fatal_ = opened.error();
+  close_client();
 }
 
 void NodeAgent::Body::act(apply::agent::AppendRecord& action) {

@@ -53,6 +53,7 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void post(apply::AgentEvent event);  // any
   void step(const apply::AgentEvent& event);
   Status open_client();
+  void close_client();
   Status open_hooks();
   void open_scrubber();
   std::optional<apply::ScrubSubject> scrub_subject() const;  // any
@@ -125,6 +126,8 @@ class NodeAgent::Body final : public transport::RelayObserver,
 
   apply::SessionId session_;
   std::uint64_t session_count_ = 0;
+  TimePoint client_at_;  // not opened before
+  Duration client_pause_{};
 
   std::unique_ptr<transport::SlabPool> pool_;
   std::unique_ptr<FrameWorkers> workers_;
