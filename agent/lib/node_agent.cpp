@@ -125,6 +125,8 @@ void NodeAgent::Body::open_scrubber() {
   options.period = config_.scrub.period;
   options.bytes_per_second = config_.scrub.bytes_per_second;
   options.subject = [this] { return scrub_subject(); };
+  // Until the journal has been applied again the files are neither of the two versions.
+  half_applied_.store(state_->recovery().row == apply::StartRow::kCommitted);
   options.on_damage = [this](Error error) {
     damaged_.store(true);
     post(apply::agent::WeightsDamaged{std::move(error)});
@@ -135,7 +137,8 @@ void NodeAgent::Body::open_scrubber() {
 // Table, its lattice and the files belong together only while none of them changes.
 std::optional<apply::ScrubSubject> NodeAgent::Body::scrub_subject() const {
   const auto changing = [this] {
-    return applying_.load() != 0 || tables_under_way_.load() != 0 || damaged_.load();
+    return applying_.load() != 0 || tables_under_way_.load() != 0 || damaged_.load() ||
+           half_applied_.load();
   };
   const std::uint64_t generation = applies_begun_.load();
   if (changing()) return std::nullopt;

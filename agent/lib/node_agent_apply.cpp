@@ -29,6 +29,7 @@ void NodeAgent::Body::act(apply::agent::ApplyJournal& action) {
       });
     }
     mailbox_.post([this, refit = action.refit, applied, outcome] {
+      half_applied_.store(!applied && (half_applied_.load() || !outcome.untouched));
       --applying_;
       if (applied) {
         step(apply::agent::Applied{refit, state_->boot(), state_->stamps()});

@@ -112,7 +112,8 @@ class NodeAgent::Body final : public transport::RelayObserver,
   std::atomic<std::uint32_t> applying_{0};
   std::atomic<std::uint64_t> applies_begun_{0};
   std::atomic<std::uint32_t> tables_under_way_{0};
-  std::atomic<bool> damaged_{false};  // known: needs a reseed
+  std::atomic<bool> damaged_{false};       // known: needs a reseed
+  std::atomic<bool> half_applied_{false};  // an apply ended half way, in this run or before
   Guarded<NodeSnapshot> snapshot_;
 
   std::unique_ptr<apply::Hooks> hooks_;

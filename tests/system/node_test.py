@@ -10,7 +10,10 @@ import unittest
 import urllib.error
 import urllib.request
 
+import numpy
+
 from fleet import Fleet, free_port, same_bytes, wait_until
+from publisher_model import write_checkpoint
 from refit_test import STEPS, SystemTest
 
 
@@ -58,9 +61,9 @@ class Runtime:
 
 
 class NodeTest(SystemTest):
-    def start_node(self, toml, environment=None, double_buffer=False):
+    def start_node(self, toml, environment=None, double_buffer=False, base=STEPS[0]):
         self.port = free_port()
-        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=1,
+        self.fleet = fleet = Fleet(self.work / "fleet", base=base, agent_count=1,
                                    double_buffer=double_buffer)
         fleet.start_coordinator()
         self.toml = f'http.listen = "127.0.0.1:{self.port}"\n{toml}'
@@ -220,6 +223,26 @@ class Scrubbing(NodeTest):
         self.assertEqual(self.get("/readyz")[0], 503)
         self.assertIn("weft_scrub_damaged_chunks 1\n", self.get("/metrics")[1])
 
+    def test_files_of_an_apply_that_was_cut_off_are_not_taken_for_damage(self):
+        """At each start the files are neither version until the journal has been applied again."""
+        steps = [write_checkpoint(self.work / f"small-{n}", {"w": numpy.full((200, 300), n, numpy.uint16)})
+                 for n in range(3)]  # every element of every block changes
+        fleet = self.start_node("", base=steps[0])
+        self.publish(steps[0], steps[1], 2)
+        fleet.wait_clean([0], 2)
+        fleet.kill("node-0", signal.SIGTERM)
+        cut_off = {"WEFT_TEST_KILL_AT": "agent.applying"}
+        fleet.start_agent(0, cut_off, self.toml)
+        fleet.wait_clean([0], 2)
+        self.publish(steps[1], steps[2], 3)
+        self.assertEqual(fleet.wait_exit("node-0"), -signal.SIGKILL)
+        for _ in range(6):
+            fleet.start_agent(0, cut_off, self.toml)
+            self.assertEqual(fleet.wait_exit("node-0"), -signal.SIGKILL)
+        fleet.start_agent(0, extra_toml=self.toml)
+        fleet.wait_clean([0], 3)
+        fleet.assert_bytes([0], steps[2])
+        self.assertNotIn("scrub:", fleet.log_text("node-0"))
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
