@@ -118,7 +118,7 @@ Rank open_rank(const apply::CheckpointDir& base, const apply::CheckpointDir& tar
   auto gather = codec::Gather::open(base.schema(), rank.lattice, ProducerIndex{0}, rank.projection);
   WEFT_ASSERT(gather);
   rank.gather = *std::move(gather);
-  auto baseline = agent::ShardBaseline::open(rank.lattice, ProducerIndex{0}, base, 2);
+  auto baseline = agent::ShardBaseline::open(rank.lattice, ProducerIndex{0}, {&base, nullptr, 2});
   WEFT_ASSERT(baseline);
   rank.baseline = *std::move(baseline);
   for (const codec::ShardTensor& source : rank.projection.sources) {

@@ -62,6 +62,7 @@ int weft_publisher_open(const weft_publisher_options* options, weft_publisher** 
     wanted.coordinator = text_of(known.coordinator);
     wanted.base_dir = text_of(known.base_dir);
     wanted.config_file = text_of(known.config_file);
+    if (known.baseline_dir != nullptr) wanted.baseline_dir = known.baseline_dir;
     if (known.base_version != 0) wanted.base_version = weft::Version{known.base_version};
     wanted.producer = known.producer;
     for (std::uint32_t i = 0; i < known.box_file_count; ++i) {

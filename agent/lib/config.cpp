@@ -135,6 +135,7 @@ void take(ConfigReader& in, SlotsConfig& slots) {
 void take(ConfigReader& in, ProducerConfig& producer) {
   in.take_bytes("producer.spool_bytes", producer.spool_bytes, 16 * kMiB, 1024 * kGiB);
   in.take_text("producer.state_dir", producer.state_dir);
+  in.take_text("producer.baseline_dir", producer.baseline_dir);
   in.take_number("producer.threads", producer.threads, 0, 1024);
   in.take_number("producer.retries", producer.retries, 0, limits::kRefitRetriesMax);
   in.take_duration("producer.outcome_timeout", producer.outcome_timeout, 1s, kDay);

@@ -72,6 +72,7 @@ struct ProducerConfig {
   std::uint64_t spool_bytes =
       4 * kGiB;               // encoded frames kept until the decision: memory, or a file beyond
   std::string state_dir;      // empty: a directory beneath TMPDIR
+  std::string baseline_dir;   // weft::Publisher: empty: the baseline is memory
   std::uint32_t threads = 0;  // 0: one per core
   std::uint32_t retries = 1;  // after an abort, with a fresh attempt
   std::chrono::milliseconds outcome_timeout{600'000};

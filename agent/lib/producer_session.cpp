@@ -31,10 +31,7 @@ Status ProducerSession::start() {
   options.producer = input_.producer;
   options.producer_count = input_.producer_count;
   options.schema = input_.schema;
-  apply::ProducerRecovery recovery;
-  recovery.content = input_.content;
-  recovery.part = input_.part;
-  role_ = std::make_unique<apply::ProducerRole>(std::move(options), std::move(recovery));
+  role_ = std::make_unique<apply::ProducerRole>(std::move(options), input_.recovery);
   WEFT_TRY_STATUS(open_client());
   thread_ = std::thread([this] { run(); });
   return ok();
@@ -278,9 +275,13 @@ void ProducerSession::act(apply::producer::CloseSession& action) {
   client_retry_at_ = {};
 }
 
-// Checkpoints on disk or a baseline in memory: what this process knows ends with it.
 void ProducerSession::act(apply::producer::AppendRecord& action) {
-  next_events_.push_back(apply::producer::LogSynced{action.token});
+  const Status appended = input_.append ? input_.append(action.record) : ok();
+  if (appended) {
+    next_events_.push_back(apply::producer::LogSynced{action.token});
+  } else {
+    next_events_.push_back(apply::producer::LogFailed{action.token, appended.error()});
+  }
 }
 
 void ProducerSession::act(apply::producer::StartEncode& action) {
@@ -340,7 +341,10 @@ void ProducerSession::act(apply::producer::MoveBaseline& action) {
   const Content content = action.content;
   jobs_.start([this, refit, content] {
     wait_idle();
-    if (input_.move_baseline) input_.move_baseline();
+    if (Status moved = input_.move_baseline ? input_.move_baseline() : ok(); !moved) {
+      post(apply::producer::BaselineFailed{refit, std::move(moved).error()});
+      return;
+    }
     kill_point("publisher.after_baseline");
     content_.with([&](Content& now) { now = content; });
     post(apply::producer::BaselineMoved{refit});

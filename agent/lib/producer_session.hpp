@@ -31,10 +31,11 @@ struct ProducerInput {
   ProducerIndex producer;
   std::uint32_t producer_count = 1;
   Digest schema;
-  Content content;  // of the baseline
-  Digest part;
-  std::function<void()> move_baseline;  // each may be empty
+  apply::ProducerRecovery recovery;       // what the baseline is, and what is pending beside it
+  std::function<Status()> move_baseline;  // each of these may be empty
   std::function<void()> drop_pending;
+  // Durable when it returns; empty: what this process knows ends with it.
+  std::function<Status(const apply::ProducerRecord&)> append;
   std::function<Result<Digest>()> target_part;  // empty: the target's values are not at hand
   std::function<bool()> stop_requested;         // polled: gives the publish up
 };
@@ -71,12 +72,13 @@ class ProducerSession final : public transport::RelayObserver,
   // No further frame of the last plan may go out.
   bool ended() const;
 
+  const RefitId& refit() const { return refit_; }  // of the last plan; the caller's thread
   SlotSource& slots() { return *pool_; }
   Content content() const;
 
  private:
   ProducerSession(const PublisherConfig& config, const ProducerInput& input, EventSink& events)
-      : config_(config), input_(input), events_(events), content_(input.content) {}
+      : config_(config), input_(input), events_(events), content_(input.recovery.content) {}
   struct Progress {
     std::optional<wire::Plan> plan;    // not yet taken by next_plan()
     std::optional<RefitId> open;       // whose frames may go out

@@ -186,8 +186,8 @@ Result<PublishReport> publish(const PublisherConfig& config, const PublishReques
   ProducerInput input;
   input.coordinator = request.coordinator;
   input.schema = pair.target.schema().digest();
-  input.content = {base_version, pair.lattice.digest(), table.root(pair.lattice)};
-  input.part = table.part(pair.lattice, ProducerIndex{0});
+  input.recovery.content = {base_version, pair.lattice.digest(), table.root(pair.lattice)};
+  input.recovery.part = table.part(pair.lattice, ProducerIndex{0});
   input.target_part = [&]() -> Result<Digest> {
     WEFT_TRY(auto target_table, hash(pair.lattice, pair.target, request, threads));
     return target_table.part(pair.lattice, ProducerIndex{0});
@@ -203,7 +203,7 @@ Result<PublishReport> publish(const PublisherConfig& config, const PublishReques
   publish.commit_timeout = config.producer.outcome_timeout;
   WEFT_TRY(auto session, ProducerSession::open(config, input, events));
   WEFT_TRY(PublishReport report, run(pair, std::move(publish), request, *session));
-  report.base = input.content;
+  report.base = input.recovery.content;
   report.full_bytes = tensor_bytes(pair.target.schema());
   report.total_elements = element_count(pair.target.schema());
   return report;

@@ -154,6 +154,8 @@ class TrainPublisher final : public Publisher {
   explicit TrainPublisher(EventSink& events) : events_(events) {}
 
   Status start(const PublisherOptions& options);
+  Status open_baseline(const PublisherOptions& options);
+  Status open_session(apply::ProducerRecovery recovery);
   Result<std::unique_ptr<Refit>> begin(Version target) override;
   Content content() const override { return session_->content(); }
   std::vector<ShardTensor> shard_tensors() const override;
@@ -163,6 +165,7 @@ class TrainPublisher final : public Publisher {
   EventSink& events_;
   PublisherConfig config_;
   transport::ControlCallOptions call_;
+  std::unique_ptr<ProducerState> state_;  // with a baseline_dir
   TrainPart part_;
   std::unique_ptr<ProducerSession> session_;
 };
@@ -326,6 +329,11 @@ Result<RefitReport> TrainRefit::commit(bool partial) {
   report.total_elements = part_.own_elements;
   if (!session_.enter_encode()) return outcome();
   auto summary = encoder_.finish(part_.baseline->table());
+  if (summary) {
+    if (Status kept = part_.baseline->keep_pending(session_.refit()); !kept) {
+      summary = std::move(kept).error();
+    }
+  }
   session_.leave_encode();
   if (!summary && session_.ended()) return outcome();
   report.pending_bytes = part_.baseline->pending_bytes();
@@ -370,18 +378,54 @@ Status TrainPublisher::start(const PublisherOptions& options) {
   part_.model_bytes = part_.schema().tensor_bytes();
   WEFT_TRY_STATUS(read_boxes(options, part_));
   index_sources(part_);
-  WEFT_TRY(part_.baseline,
-           ShardBaseline::open(part_.lattice, part_.producer, *part_.base, part_.threads));
-  WEFT_TRY_STATUS(find_content(options, call_, part_));
+  if (!options.baseline_dir.empty()) config_.producer.baseline_dir = options.baseline_dir;
+  if (!config_.producer.baseline_dir.empty()) {
+    const std::string own = "producer-" + std::to_string(options.producer);
+    WEFT_TRY(state_, ProducerState::open(config_.producer.baseline_dir + "/" + own, events_));
+  }
+  return open_baseline(options);
+}
+
+// A state on disk knows which content it is; a new one, and memory, are what base_dir holds.
+Status TrainPublisher::open_baseline(const PublisherOptions& options) {
+  apply::ProducerRecovery recovery;
+  const apply::ProducerFold known = state_ ? state_->fold() : apply::ProducerFold{};
+  if (known.baseline && known.baseline->content.lattice != part_.lattice.digest()) {
+    return misuse("producer.baseline_dir " + config_.producer.baseline_dir +
+                  " is of other boxes or another checkpoint: name another directory, or remove it");
+  }
+  WEFT_TRY(part_.baseline, ShardBaseline::open(part_.lattice, part_.producer,
+                                               {&*part_.base, state_.get(), part_.threads}));
+  recovery.fleet = known.fleet;
+  recovery.epoch = known.epoch;
+  recovery.pending = known.pending;
+  if (known.baseline) {
+    recovery.content = known.baseline->content;
+    recovery.part = known.baseline->part;
+  } else {
+    WEFT_TRY_STATUS(find_content(options, call_, part_));
+    recovery.content = part_.content;
+    recovery.part = part_.baseline->table().part(part_.lattice, part_.producer);
+    if (state_) {
+      WEFT_TRY_STATUS(
+          state_->append(apply::BaselineRecord{std::nullopt, recovery.content, recovery.part}));
+    }
+  }
+  return open_session(std::move(recovery));
+}
+
+Status TrainPublisher::open_session(apply::ProducerRecovery recovery) {
   ProducerInput input;
   input.coordinator = *config_.coordinator;
   input.producer = part_.producer;
   input.producer_count = part_.producer_count;
   input.schema = part_.schema().digest();
-  input.content = part_.content;
-  input.part = part_.baseline->table().part(part_.lattice, part_.producer);
-  input.move_baseline = [this] { part_.baseline->move(); };
+  input.recovery = std::move(recovery);
+  input.move_baseline = [this] { return part_.baseline->move(); };
   input.drop_pending = [this] { part_.baseline->drop(); };
+  if (state_) {
+    input.append = [this](const apply::ProducerRecord& record) { return state_->append(record); };
+  }
   WEFT_TRY(session_, ProducerSession::open(config_, input, events_));
   return ok();
 }

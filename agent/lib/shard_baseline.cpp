@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
 
 #include "apply/journal/journal_record.hpp"
@@ -11,9 +12,12 @@
 
 namespace weft::agent {
 
-ShardBaseline::ShardBaseline(const codec::Lattice& lattice, ProducerIndex producer)
+ShardBaseline::ShardBaseline(const codec::Lattice& lattice, ProducerIndex producer,
+                             ProducerState* state)
     : lattice_(lattice),
+      producer_(producer),
       chunks_(lattice.chunks_of(producer)),
+      state_(state),
       pending_(chunks_.count),
       table_(lattice.chunk_count()) {
   std::uint64_t end = 0;
@@ -22,41 +26,81 @@ ShardBaseline::ShardBaseline(const codec::Lattice& lattice, ProducerIndex produc
     end += lattice.place({chunks_.first.value + i}).bytes();
     offsets_.push_back(end);
   }
-  bytes_.resize(static_cast<std::size_t>(end));
 }
 
 Result<std::unique_ptr<ShardBaseline>> ShardBaseline::open(const codec::Lattice& lattice,
                                                            ProducerIndex producer,
-                                                           const apply::CheckpointDir& base,
-                                                           std::uint32_t threads) {
-  std::unique_ptr<ShardBaseline> baseline(new ShardBaseline(lattice, producer));
+                                                           const Place& place) {
+  std::unique_ptr<ShardBaseline> baseline(new ShardBaseline(lattice, producer, place.state));
+  if (place.state != nullptr) {
+    WEFT_TRY(baseline->bytes_, place.state->map_baseline(baseline->offsets_.back()));
+  } else {
+    baseline->memory_.resize(static_cast<std::size_t>(baseline->offsets_.back()));
+    baseline->bytes_ = baseline->memory_;
+  }
+  const apply::ProducerFold known =
+      place.state != nullptr ? place.state->fold() : apply::ProducerFold{};
+  WEFT_TRY_STATUS(baseline->for_each_chunk(place.threads, [&](ChunkIndex chunk) -> Status {
+    const auto bytes = baseline->chunk_bytes(chunk);
+    if (!known.baseline) WEFT_TRY_STATUS(place.base->read(lattice.place(chunk), bytes));
+    baseline->table_.set(chunk, wire::digest64(bytes));
+    return ok();
+  }));
+  if (known.baseline) {
+    WEFT_TRY_STATUS(baseline->take_over(known));
+    return baseline;
+  }
+  WEFT_TRY_STATUS(place.base->check_identity());
+  if (place.state != nullptr) WEFT_TRY_STATUS(place.state->sync_baseline());
+  return baseline;
+}
+
+Status ShardBaseline::for_each_chunk(std::uint32_t threads,
+                                     const std::function<Status(ChunkIndex)>& work) {
   std::atomic<std::uint32_t> next{0};
   Guarded<Status> failed;
-  const auto work = [&] {
-    for (std::uint32_t i = next++; i < baseline->chunks_.count; i = next++) {
-      const ChunkIndex chunk{baseline->chunks_.first.value + i};
-      const auto bytes = baseline->chunk_bytes(chunk);
-      if (Status read = base.read(lattice.place(chunk), bytes); !read) {
-        failed.with([&](Status& status) { status = std::move(read); });
+  const auto run = [&] {
+    for (std::uint32_t i = next++; i < chunks_.count; i = next++) {
+      if (Status done = work({chunks_.first.value + i}); !done) {
+        failed.with([&](Status& status) { status = std::move(done); });
         return;
       }
-      baseline->table_.set(chunk, wire::digest64(bytes));
     }
   };
-  std::vector<std::thread> readers;
-  for (std::uint32_t t = 1; t < threads; ++t) readers.emplace_back(work);
-  work();
-  for (std::thread& reader : readers) reader.join();
-  WEFT_TRY_STATUS(failed.with([](const Status& status) { return status; }));
-  WEFT_TRY_STATUS(base.check_identity());
-  return baseline;
+  std::vector<std::thread> others;
+  for (std::uint32_t t = 1; t < threads; ++t) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+  return failed.with([](const Status& status) { return status; });
+}
+
+// With values pending, the file may be half moved: what it holds is checked when they are.
+Status ShardBaseline::take_over(const apply::ProducerFold& known) {
+  if (known.pending) {
+    expected_part_ = known.pending->part;
+    WEFT_TRY(auto chunks, state_->read_pending(known.pending->prepared.refit));
+    for (PendingChunk& each : chunks) {
+      if (!chunks_.contains(each.chunk)) {
+        return failure(ErrorCode::kNeedsReseed, Stage::kOpen,
+                       "pending values of chunk " + std::to_string(each.chunk.value) +
+                           ", which is another producer's");
+      }
+      pending_[each.chunk.value - chunks_.first.value] = std::move(each.record);
+    }
+    return ok();
+  }
+  if (table_.part(lattice_, producer_) == known.baseline->part) return ok();
+  return failure(ErrorCode::kNeedsReseed, Stage::kOpen,
+                 "the baseline file is not version " +
+                     std::to_string(known.baseline->content.version.value) +
+                     " that the producer's log says it is: remove producer.baseline_dir and start "
+                     "from a checkpoint of the fleet's version");
 }
 
 std::span<std::byte> ShardBaseline::chunk_bytes(ChunkIndex chunk) {
   const std::uint32_t number = chunk.value - chunks_.first.value;
-  return std::span(bytes_).subspan(
-      static_cast<std::size_t>(offsets_[number]),
-      static_cast<std::size_t>(offsets_[number + 1] - offsets_[number]));
+  return bytes_.subspan(static_cast<std::size_t>(offsets_[number]),
+                        static_cast<std::size_t>(offsets_[number + 1] - offsets_[number]));
 }
 
 std::span<const std::byte> ShardBaseline::old_bytes(ChunkIndex chunk) const {
@@ -76,16 +120,36 @@ void ShardBaseline::note(ChunkIndex chunk, std::span<const std::byte> new_bytes,
   pending_[chunk.value - chunks_.first.value] = std::move(record);
 }
 
-void ShardBaseline::move() {
+Status ShardBaseline::keep_pending(const RefitId& refit) {
+  if (state_ == nullptr) return ok();
+  std::vector<PendingChunk> chunks;
+  for (std::uint32_t i = 0; i < chunks_.count; ++i) {
+    if (!pending_[i].empty()) chunks.push_back({{chunks_.first.value + i}, pending_[i]});
+  }
+  return state_->write_pending(refit, chunks);
+}
+
+Status ShardBaseline::move() {
   for (std::uint32_t i = 0; i < chunks_.count; ++i) {
     if (pending_[i].empty()) continue;
-    apply::apply_record({pending_[i], 0, 0}, chunk_bytes({chunks_.first.value + i}));
+    const ChunkIndex chunk{chunks_.first.value + i};
+    apply::apply_record({pending_[i], 0, 0}, chunk_bytes(chunk));
+    if (!pending_table_) table_.set(chunk, wire::digest64(chunk_bytes(chunk)));
   }
+  if (state_ != nullptr) WEFT_TRY_STATUS(state_->sync_baseline());
   if (pending_table_) table_ = *std::move(pending_table_);
+  if (expected_part_ && table_.part(lattice_, producer_) != *expected_part_) {
+    return failure(
+        ErrorCode::kNeedsReseed, Stage::kApply,
+        "the baseline file with what was pending beside it is not what was sealed: "
+        "remove producer.baseline_dir and start from a checkpoint of the fleet's version");
+  }
   drop();
+  return ok();
 }
 
 void ShardBaseline::drop() {
+  expected_part_.reset();
   pending_table_.reset();
   for (auto& record : pending_) record = {};
 }

@@ -41,6 +41,7 @@ typedef struct weft_publisher_options {
   const char* const* box_files; /* the text of each producer's boxes (docs/formats/boxes.md) */
   weft_event_callback on_event; /* NULL: none */
   void* event_context;
+  const char* baseline_dir; /* the baseline on disk (weft/publisher.hpp); NULL: in memory */
 } weft_publisher_options;
 
 typedef struct weft_refit_report {

@@ -36,6 +36,11 @@ struct PublisherOptions {
   Version base_version{1};
   std::string config_file;  // TOML as for `weft publish --config`; empty: defaults
   std::uint32_t producer = 0;
+  // A directory for the baseline, on disk and mapped, and for what is pending until the decision
+  // (producer.baseline_dir in the config; this one wins). A trainer that is started again then goes
+  // on from it, not from base_dir, which still gives names and shapes. Every producer makes its own
+  // folder in it. Empty: the baseline is memory.
+  std::string baseline_dir;
   // Box files (docs/formats/boxes.md) of all producers, this one's at place `producer`: all
   // processes name the same. Empty: one producer, whose shard tensors are the checkpoint's, by
   // name.
@@ -105,7 +110,7 @@ class Refit {
 };
 
 // Publisher is one producer of a fleet: its baseline (the old bits of the elements it owns) in
-// memory, its session with the coordinator, its place in the trees.
+// memory or in files, its session with the coordinator, its place in the trees.
 // Owns:    about 1.05 times the bytes of its elements at 3 % changes, one thread, a fabric rail.
 // Threads: one at a time.
 class Publisher {

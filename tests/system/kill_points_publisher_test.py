@@ -112,5 +112,25 @@ class RankKilled(RankTest):
         self.go_on(committed=True)
 
 
+class DurableRankKilled(RankKilled):
+    """The same with the baselines on disk: rank 1 is started again as it was, with the first checkpoint."""
+
+    def start_rank(self, number, size, base, environment=None):
+        directory = str(self.work / "baselines")
+        return super().start_rank(number, size, self.base, dict(environment or {}, WEFT_RANK_BASELINE_DIR=directory))
+
+    def test_rank_killed_before_its_values_are_recorded_ends_the_refit(self):
+        self.assertRegex(self.kill("publisher.before_record_pending"), "^error ")
+        self.go_on(committed=False)
+
+    def test_rank_killed_with_values_pending_drops_them(self):
+        self.assertRegex(self.kill("publisher.after_record_pending"), "^error ")
+        self.go_on(committed=False)
+
+    # The other points say nothing new about the disk.
+    test_rank_killed_with_the_plan_ends_the_refit = None
+    test_rank_killed_behind_its_seal_ends_the_refit_or_is_committed = None
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -2,8 +2,9 @@
 // train_rank COORDINATOR BASE PRODUCER BOXFILE...: one trainer rank that does what it is told, line
 // by line: begin VERSION | put NAME FILE | cast NAME FILE | residual NAME FILE | commit | partial |
 // abort. Each line is answered by "ok ..." or "error CODE TEXT". `residual` gives FP32 norms that
-// are stored as weight minus one.
+// are stored as weight minus one. WEFT_RANK_BASELINE_DIR: its baseline is on disk.
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -111,6 +112,9 @@ int run(const std::vector<std::string>& arguments) {
   PublisherOptions options;
   options.coordinator = arguments[0];
   options.base_dir = arguments[1];
+  if (const char* const directory = std::getenv("WEFT_RANK_BASELINE_DIR")) {
+    options.baseline_dir = directory;
+  }
   options.producer = static_cast<std::uint32_t>(std::stoul(arguments[2]));
   for (std::size_t i = 3; i < arguments.size(); ++i) {
     options.box_files.push_back(read_whole(arguments[i]));
