@@ -35,13 +35,15 @@ std::string text_of(const py::handle& boxes) {
 std::shared_ptr<PublisherHandle> open_publisher(const py::object& fleet, const py::object& base,
                                                 std::uint64_t base_version,
                                                 const py::object& config, std::uint32_t producer,
-                                                const py::iterable& boxes) {
+                                                const py::iterable& boxes,
+                                                const py::object& baseline_dir) {
   PublisherOptions options;
   if (!fleet.is_none()) options.coordinator = py::cast<std::string>(fleet);
   options.base_dir = path_of(base);
   options.base_version = Version{base_version};
   options.config_file = path_of(config);
   options.producer = producer;
+  options.baseline_dir = path_of(baseline_dir);
   for (const py::handle each : boxes) options.box_files.push_back(text_of(each));
   return PublisherHandle::open(options);
 }
@@ -143,9 +145,13 @@ void define_publisher(py::module_& module) {
       "from,\nas base_version); config a TOML file as for `weft publish --config`. boxes are the "
       "box files of all\nproducers (str: the text, a path: a file), this one's at place "
       "`producer`; "
-      "without them the shard's\ntensors are the checkpoint's, by name. One thread at a time.")
+      "without them the shard's\ntensors are the checkpoint's, by name. With baseline_dir the "
+      "baseline is on disk: a publisher that\nis opened again goes on from it, whatever base "
+      "holds. "
+      "One thread at a time.")
       .def(py::init(&open_publisher), "fleet"_a = py::none(), "base"_a = py::none(), py::kw_only(),
-           "base_version"_a = 1, "config"_a = py::none(), "producer"_a = 0, "boxes"_a = py::tuple())
+           "base_version"_a = 1, "config"_a = py::none(), "producer"_a = 0, "boxes"_a = py::tuple(),
+           "baseline_dir"_a = py::none())
       .def("refit", &PublisherHandle::begin, "version"_a, py::kw_only(), "partial"_a = false,
            "Waits until all producers have begun and the fleet is planned.\n\n"
            "partial is what a `with` block commits with.")
