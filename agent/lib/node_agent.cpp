@@ -90,6 +90,9 @@ Status NodeAgent::Body::open() {
   if (config_.fabric.numa_node >= 0) {
     slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
   }
+  if (config_.fabric.numa_node >= 0) {
+    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
+  }
   WEFT_TRY(pool_, transport::SlabPool::open(slab, events_));
   const std::uint32_t threads = config_.resolve_threads != 0
                                     ? config_.resolve_threads

@@ -41,6 +41,9 @@ Status ProducerSession::open_relay() {
   process_ = random_process_id();
   transport::SlabOptions slab;
   slab.slot_count = config_.slots.count;
+  if (config_.fabric.numa_node >= 0) {
+    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
+  }
   WEFT_TRY(pool_, transport::SlabPool::open(slab, events_));
   transport::RelayOptions relay;
   relay.member_id = config_.producer_id;

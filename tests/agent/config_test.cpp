@@ -258,5 +258,30 @@ TEST(ConfigExamples, CoordinatorIsCompleteAndShowsTheDefaults) {
   expect_complete_example("configs/dev-coordinator.toml", load_coordinator_config);
 }
 
+// The others show only what they are about, and explain each line of it.
+template <typename Load>
+void expect_explained(const std::string& path, Load&& load) {
+  const auto loaded = load(source_file(path));
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  std::ifstream in(source_file(path));
+  const std::regex shown(R"re(^\w+ = ("[^"]*"|[^ ]+) +# .+$)re");
+  const std::regex other(R"re(^(#.*|\[\w+\]|)$)re");
+  std::string line;
+  int keys = 0;
+  while (std::getline(in, line)) {
+    keys += std::regex_match(line, shown) ? 1 : 0;
+    EXPECT_TRUE(std::regex_match(line, shown) || std::regex_match(line, other))
+        << path << ": " << line;
+  }
+  EXPECT_GT(keys, 8);
+}
+
+TEST(ConfigExamples, OfEachNetworkLoadAndExplainEachLine) {
+  for (const char* name : {"agent-tcp-pinned", "agent-efa-p5", "agent-verbs"}) {
+    expect_explained("configs/" + std::string(name) + ".toml", load_agent_config);
+  }
+  expect_explained("configs/coordinator-two-regions.toml", load_coordinator_config);
+}
+
 }  // namespace
 }  // namespace weft::agent
