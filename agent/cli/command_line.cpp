@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/cli/bench_fabric_command.hpp"
 #include "agent/cli/commands.hpp"
 #include "agent/cli/report.hpp"
 #include "agent/lib/parse_ids.hpp"
@@ -85,6 +86,9 @@ class CommandLine {
   void add_status();
   void add_demo();
   void add_make_checkpoint();
+  void add_bench_fabric();
+
+  CLI::App& bench();
 
   static void add_common(CLI::App& command, CommonOptions& common);
   static void add_fleet(CLI::App& command, FleetOptions& fleet, bool required);
@@ -95,6 +99,7 @@ class CommandLine {
                                  const char* about, Parse parse);
 
   CLI::App app_;
+  CLI::App* bench_ = nullptr;
   std::vector<std::pair<CLI::App*, Start>> starts_;
 };
 
@@ -381,12 +386,40 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
 #endif
 }
 
+[[maybe_unused]] CLI::App& CommandLine::bench() {
+  if (bench_ == nullptr) {
+    bench_ = app_.add_subcommand("bench", "The harness: figures and what they need");
+    bench_->require_subcommand(1);
+  }
+  return *bench_;
+}
+
+[[maybe_unused]] void CommandLine::add_bench_fabric() {
+#ifdef WEFT_COMMAND_BENCH_FABRIC
+  const auto [command, options] = add<BenchFabricOptions>(
+      bench(), "fabric", "Relays over libfabric beside plain TCP and bare writes, in one run",
+      run_bench_fabric);
+  command->add_option("--providers", options->providers, "libfabric's names [net,tcp;ofi_rxm]")
+      ->delimiter(',')
+      ->expected(1, 8);
+  command->add_option("--address", options->address, "Local address that all processes use")
+      ->capture_default_str();
+  command->add_option("--seconds", options->seconds, "Of one measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 30.0));
+  command->add_option("--rounds", options->rounds, "Medians of so many")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 99U));
+  command->add_option("--hops", options->hops, "Receivers of the chain and of the fan-out")
+      ->capture_default_str()
+      ->check(CLI::Range(2U, 16U));
+#endif
+}
+
 [[maybe_unused]] void CommandLine::add_make_checkpoint() {
 #ifdef WEFT_COMMAND_MAKE_CHECKPOINT
-  CLI::App* bench = app_.add_subcommand("bench", "The harness: figures and what they need");
-  bench->require_subcommand(1);
   const auto [command, options] = add<MakeCheckpointOptions>(
-      *bench, "make-checkpoint", "Makes checkpoints that differ as optimizer steps make them",
+      bench(), "make-checkpoint", "Makes checkpoints that differ as optimizer steps make them",
       run_make_checkpoint);
   command->add_option("DIR", options->output_dir, "Gets base/ and target/, or step-0/, step-1/ ...")
       ->required();
@@ -417,6 +450,7 @@ void CommandLine::add_all() {
   add_publish();
   add_status();
   add_make_checkpoint();
+  add_bench_fabric();
 }
 
 int CommandLine::run(int argc, const char* const* argv, StopToken& stop) {

@@ -102,12 +102,11 @@ std::vector<std::byte> bytes_of(const std::string& hex) {
 class RelayNode {
  public:
   bool open(const std::string& member_id, const std::string& provider, int lost_ms,
-            std::uint32_t low_percent) {
+            std::uint32_t low_percent, const std::string& address) {
     pool_ = *SlabPool::open({.slot_count = 32}, events_);
     FabricOptions fabric_options;
     fabric_options.provider = provider;
-    fabric_options.interface = "lo";
-    fabric_options.address = "127.0.0.1";
+    fabric_options.address = address;
     auto fabric = open_fabric(fabric_options, events_);
     if (!fabric) return say("error " + fabric.error().message());
     auto tracing = std::make_unique<TracingFabric>(std::move(*fabric));
@@ -318,13 +317,13 @@ class RelayNode {
 }  // namespace
 }  // namespace weft::transport
 
-// relay_node MEMBER PROVIDER LOST_MS LOW_PERCENT
+// relay_node MEMBER PROVIDER LOST_MS LOW_PERCENT [ADDRESS]
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc < 5 || argc > 6) return 2;
   alarm(weft::transport::kAlarmSeconds);
   weft::transport::RelayNode node;
   if (!node.open(argv[1], argv[2], std::stoi(argv[3]),
-                 static_cast<std::uint32_t>(std::stoi(argv[4]))))
+                 static_cast<std::uint32_t>(std::stoi(argv[4])), argc == 6 ? argv[5] : "127.0.0.1"))
     return 1;
   std::string line;
   while (std::getline(std::cin, line) && line != "quit") node.carry_out(line);
