@@ -37,7 +37,7 @@ constexpr Duration kSpin = microseconds(50);
 constexpr Duration kSleepMin = microseconds(50);
 constexpr Duration kSleepMax = microseconds(500);
 constexpr int kSleepShare = 4;
-constexpr Duration kSleepIdle = milliseconds(2);  // no open refit
+constexpr Duration kSleepIdle = milliseconds(10);  // no open refit
 constexpr std::size_t kInjectsPerTurn = 64;
 
 void sleep_for(Duration time) {
