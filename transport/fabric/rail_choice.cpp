@@ -105,6 +105,9 @@ void prepare_environment() {
     // own values stay.
     setenv("FI_OFI_RXM_BUFFER_SIZE", "8192", 0);
     setenv("FI_OFI_RXM_MSG_RX_SIZE", "64", 0);
+    // rxm asks verbs for one completion queue with room for so many peers' queues; soft-RoCE grants
+    // 32,767 entries, and with the default of 256 peers fi_enable fails without a reason.
+    setenv("FI_UNIVERSE_SIZE", "128", 0);
   });
 }
 
