@@ -114,6 +114,29 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
   return ok();
 }
 
+// Offsets and values of the elements that are touched; a few in a hundred, as a rule.
+template <std::size_t kWidth>
+void ChangeFold::pick(std::uint64_t begin) {
+  const std::size_t count = touched_.size();
+  const std::uint8_t* const touched = touched_.data();
+  std::uint64_t* offset = offsets_.data();
+  std::byte* value = values_.data();
+  const auto take = [&](std::size_t i) {
+    if (touched[i] == 0) return;
+    *offset++ = begin + i;
+    std::memcpy(value, window_values_.data() + i * kWidth, kWidth);
+    value += kWidth;
+  };
+  std::size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, touched + i, 8);
+    if (eight == 0) continue;
+    for (std::size_t k = i; k < i + 8; ++k) take(k);
+  }
+  for (; i < count; ++i) take(i);
+}
+
 bool ChangeFold::hand_out(const Window& window, const Visit& visit, std::uint64_t& total) {
   const auto count = static_cast<std::size_t>(window.end - window.begin);
   const std::size_t width = window.tensor->element_bytes;
@@ -125,13 +148,22 @@ bool ChangeFold::hand_out(const Window& window, const Visit& visit, std::uint64_
     }
     std::erase_if(stream.held, [&](const Held& held) { return held.end_element <= window.end; });
   }
-  offsets_.clear();
-  values_.clear();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (touched_[i] == 0) continue;
-    offsets_.push_back(window.begin + i);
-    const std::byte* const value = window_values_.data() + i * width;
-    values_.insert(values_.end(), value, value + width);
+  const auto hits = static_cast<std::size_t>(std::count(touched_.begin(), touched_.end(), 1));
+  offsets_.resize(hits);
+  values_.resize(hits * width);
+  switch (width) {
+    case 1:
+      pick<1>(window.begin);
+      break;
+    case 2:
+      pick<2>(window.begin);
+      break;
+    case 4:
+      pick<4>(window.begin);
+      break;
+    default:
+      pick<8>(window.begin);
+      break;
   }
   total += offsets_.size();
   return offsets_.empty() || visit(*window.tensor, offsets_, values_);

@@ -54,6 +54,8 @@ class ChangeFold {
   Result<bool> next_window(Window& window);
   Status place(Window& window, std::uint64_t address) const;
   Status gather(Stream& stream, const Window& window);
+  template <std::size_t kWidth>
+  void pick(std::uint64_t begin);
   bool hand_out(const Window& window, const Visit& visit, std::uint64_t& total);
 
   const codec::Schema& schema_;
