@@ -89,8 +89,8 @@ int main(int count, char** arguments) {
     words >> verb;
     if (verb == "open") {
       auto opened = Publisher::open(options, no_events);
+      std::cout << (opened ? "0" : "error " + opened.error().message()) << std::endl;
       if (opened) publisher = *std::move(opened);
-      std::cout << (publisher ? "0" : "error " + opened.error().message()) << std::endl;
     } else if (verb == "put" && publisher && words >> to) {
       std::cout << put(*publisher, shards, to) << std::endl;
     } else if (verb == "close") {

@@ -100,10 +100,10 @@ int weft_view_acquire(weft_view* view, uint64_t timeout_ms, weft_lock** lock) {
 }
 
 int weft_view_changes(weft_view* view, uint64_t from, uint64_t to, weft_change_visitor visitor,
-                      void* context, int* needs_full, uint64_t* element_count) {
+                      void* context, weft_change_summary* summary) {
   return guarded([&]() -> int {
-    if (view == nullptr || visitor == nullptr || needs_full == nullptr) {
-      return fail("no view, visitor or needs_full");
+    if (view == nullptr || visitor == nullptr || summary == nullptr) {
+      return fail("no view, visitor or summary");
     }
     const auto visit = [&](weft::OwnedChange&& change) {
       weft_change told = {};
@@ -116,13 +116,17 @@ int weft_view_changes(weft_view* view, uint64_t from, uint64_t to, weft_change_v
       told.element_bytes = change.element_bytes;
       return visitor(context, &told) == 0;
     };
-    const auto summary = view->view.take_changes(weft::Version{from}, weft::Version{to}, visit);
-    if (!summary) return fail(summary.error());
-    *needs_full = summary->needs_full ? 1 : 0;
-    if (element_count != nullptr) *element_count = summary->changed_elements;
-    if (summary->needs_full) {
-      static_cast<void>(fail(weft::failure(weft::ErrorCode::kNeedsReseed, weft::Stage::kPublish,
-                                           *summary->needs_full)));
+    const auto done = view->view.take_changes(weft::Version{from}, weft::Version{to}, visit);
+    if (!done) return fail(done.error());
+    weft_change_summary known = {};
+    known.struct_bytes = std::min(summary->struct_bytes, sizeof(known));
+    known.element_count = done->changed_elements;
+    known.refits = done->refits;
+    known.needs_full = done->needs_full ? 1 : 0;
+    std::memcpy(summary, &known, known.struct_bytes);
+    if (done->needs_full) {
+      static_cast<void>(fail(
+          weft::failure(weft::ErrorCode::kNeedsReseed, weft::Stage::kPublish, *done->needs_full)));
     }
     return 0;
   });

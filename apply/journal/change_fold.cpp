@@ -115,7 +115,7 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
 }
 
 // Offsets and values of the elements that are touched; a few in a hundred, as a rule.
-template <std::size_t kWidth>
+template <std::size_t Width>
 void ChangeFold::pick(std::uint64_t begin) {
   const std::size_t count = touched_.size();
   const std::uint8_t* const touched = touched_.data();
@@ -124,8 +124,8 @@ void ChangeFold::pick(std::uint64_t begin) {
   const auto take = [&](std::size_t i) {
     if (touched[i] == 0) return;
     *offset++ = begin + i;
-    std::memcpy(value, window_values_.data() + i * kWidth, kWidth);
-    value += kWidth;
+    std::memcpy(value, window_values_.data() + i * Width, Width);
+    value += Width;
   };
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {

@@ -54,7 +54,7 @@ class ChangeFold {
   Result<bool> next_window(Window& window);
   Status place(Window& window, std::uint64_t address) const;
   Status gather(Stream& stream, const Window& window);
-  template <std::size_t kWidth>
+  template <std::size_t Width>
   void pick(std::uint64_t begin);
   bool hand_out(const Window& window, const Visit& visit, std::uint64_t& total);
 

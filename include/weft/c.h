@@ -112,6 +112,13 @@ typedef struct weft_change {
   uint32_t element_bytes;
 } weft_change;
 
+typedef struct weft_change_summary {
+  size_t struct_bytes;
+  uint64_t element_count; /* handed out */
+  uint32_t refits;        /* that were folded */
+  int needs_full;
+} weft_change_summary;
+
 /* Returns 0 to go on; anything else ends the call, which still gives 0. */
 typedef int (*weft_change_visitor)(void* context, const weft_change* change);
 
@@ -124,10 +131,10 @@ int weft_view_wait(weft_view* view, uint64_t timeout_ms, uint64_t* from, uint64_
 /* The right to read one whole version, until released: the agent changes nothing meanwhile. */
 int weft_view_acquire(weft_view* view, uint64_t timeout_ms, weft_lock** lock);
 /* Every element that differs between two versions, with its value at `to`, from the agent's
- * journals; needs no lock. `needs_full` is set to 1 when they don't lead there: nothing was handed
- * out, read the whole files; weft_last_error() says why. `element_count` may be NULL. */
+ * journals; needs no lock. summary->needs_full is 1 when they don't lead there: nothing was handed
+ * out, read the whole files; weft_last_error() says why. The caller sets summary->struct_bytes. */
 int weft_view_changes(weft_view* view, uint64_t from, uint64_t to, weft_change_visitor visitor,
-                      void* context, int* needs_full, uint64_t* element_count);
+                      void* context, weft_change_summary* summary);
 
 /* The folder with the files, until the lock is released. */
 const char* weft_lock_path(const weft_lock* lock);

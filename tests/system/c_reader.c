@@ -72,11 +72,11 @@ static int follow(weft_view* view, char* name, uint64_t last) {
   uint64_t from = 0;
   uint64_t to = 0;
   uint64_t version = 0;
-  uint64_t count = 0;
+  weft_change_summary summary = {0};
   size_t first = 0;
   uint8_t root[16];
-  int needs_full = 0;
   int code = weft_view_acquire(view, 30000, &lock);
+  summary.struct_bytes = sizeof(summary);
   if (code != 0) return wrong("acquire", code);
   code = weft_lock_content(lock, &version, root);
   if (code != 0 || strlen(weft_lock_path(lock)) == 0) return wrong("content", code);
@@ -87,19 +87,21 @@ static int follow(weft_view* view, char* name, uint64_t last) {
   while (version < last) {
     code = weft_view_wait(view, 60000, &from, &to);
     if (code != 0 || from != version) return wrong("wait", code);
-    code = weft_view_changes(view, from, to, stop, &first, &needs_full, &count);
-    if (code != 0 || needs_full != 0 || count != first) return wrong("stopped changes", code);
+    code = weft_view_changes(view, from, to, stop, &first, &summary);
+    if (code != 0 || summary.needs_full != 0 || summary.element_count != first)
+      return wrong("stopped changes", code);
     taken = 0;
-    code = weft_view_changes(view, from, to, take, name, &needs_full, &count);
-    if (code != 0 || needs_full != 0 || count != taken) return wrong("changes", code);
-    code = weft_view_changes(view, to, to + 9, take, name, &needs_full, NULL);
-    if (code != 0 || needs_full != 1) return wrong("a version that is not there", code);
+    code = weft_view_changes(view, from, to, take, name, &summary);
+    if (code != 0 || summary.refits != 1 || summary.element_count != taken)
+      return wrong("changes", code);
+    code = weft_view_changes(view, to, to + 9, take, name, &summary);
+    if (code != 0 || summary.needs_full != 1) return wrong("a version that is not there", code);
     code = weft_view_acquire(view, 30000, &lock);
     if (code != 0) return wrong("acquire again", code);
     if (look(lock, name) != 0) return 1;
     weft_lock_release(lock);
     version = to;
-    printf("version %llu changed %llu\n", (unsigned long long)version, (unsigned long long)count);
+    printf("version %llu changed %llu\n", (unsigned long long)version, (unsigned long long)taken);
     fflush(stdout);
   }
   return 0;
