@@ -204,6 +204,37 @@ class OneProducer(Fleets):
                 publisher.refit(version=2)
             self.assertLess(time.monotonic() - begun, 15)
 
+    def test_keyboard_interrupt_leaves_a_sealed_commit_to_its_decision(self):
+        self.step()
+        refit = self.publisher.refit(version=2)
+        self.put_all(refit)
+        agents = [self.fleet.processes[self.fleet.name(i)] for i in range(self.agent_count)]
+        for agent in agents:
+            agent.send_signal(signal.SIGSTOP)  # no vote comes
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        self.addCleanup(timer.cancel)
+        begun = time.monotonic()
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                refit.commit()
+        finally:
+            for agent in agents:
+                agent.send_signal(signal.SIGCONT)
+        self.assertLess(time.monotonic() - begun, 20)
+        self.assertFalse(refit.is_open)
+        self.fleet.wait_joined(range(self.agent_count))
+        self.step()
+        version = 2
+        try:
+            refit = self.publisher.refit(version)  # waits for the decision about the other one
+        except weft.errors.VersionOrderError:  # it was committed
+            version = 3
+            refit = self.publisher.refit(version)
+        with refit:
+            self.put_all(refit)
+        self.assert_nodes(version, self.export(version))
+
     def test_events_are_logged(self):
         with self.assertLogs("weft", logging.DEBUG) as logged:
             self.fleet.kill("coordinator")
