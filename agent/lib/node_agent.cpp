@@ -106,6 +106,11 @@ Status NodeAgent::Body::open() {
       [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
   WEFT_TRY(relay_, transport::Relay::open(relay_options(config_, state_->agent_id(), process_),
                                           *pool_, *this, events_));
+  snapshot_.with([&](NodeSnapshot& shown) {
+    const transport::FabricFacts& facts = relay_->facts();
+    shown.rail = {facts.provider,        facts.device,        facts.address,
+                  facts.library_version, config_.slots.count, config_.fabric.numa_node};
+  });
   apply::AgentOptions options;
   options.endpoint = {state_->agent_id(), process_, config_.region, relay_->rails()};
   options.ready_lag_max = config_.ready_max_lag;

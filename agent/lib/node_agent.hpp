@@ -37,6 +37,16 @@ struct NodeSnapshot {
   std::string weights_path;  // where readers find the files
   NodeTimes times;
   apply::ScrubProgress scrub;
+  // What the frames go over, as libfabric names it; as it was opened at the start.
+  struct Rail {
+    std::string provider;
+    std::string device;
+    std::string address;
+    std::string library_version;
+    std::uint32_t slot_count = 0;
+    std::int32_t numa_node = -1;  // where the slots were asked to lie; -1: no preference
+  };
+  Rail rail;
 };
 
 // NodeAgent is the process on a rollout node: it joins a fleet, relays, stages, applies and

@@ -33,6 +33,12 @@ void write_node(JsonWriter& json, const NodeSnapshot& node, TimePoint now) {
   json.member("prove_seconds", node.times.prove_seconds);
   json.member("apply_seconds", node.times.apply_seconds);
   json.member("pause_seconds", node.times.pause_seconds);
+  json.key("rail").begin_object().member("provider", node.rail.provider);
+  json.member("device", node.rail.device).member("address", node.rail.address);
+  json.member("libfabric", node.rail.library_version).member("slots", node.rail.slot_count);
+  json.key("numa_node");
+  node.rail.numa_node < 0 ? json.null() : json.value(node.rail.numa_node);
+  json.end_object();
   json.key("scrub").begin_object().member("chunks_checked", node.scrub.chunks_checked);
   json.member("chunk_count", node.scrub.chunk_count).member("passes", node.scrub.passes);
   json.member("damaged_chunks", node.scrub.damaged_chunks).key("last_pass_seconds_ago");

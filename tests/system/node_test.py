@@ -98,6 +98,10 @@ class Pages(NodeTest):
         self.assertEqual(status["members"][0]["version"], 2)
         self.assertEqual(status["members"][0]["state"], "clean")
         self.assertEqual(status["node"]["applies"], 1)
+        rail = status["node"]["rail"]
+        self.assertTrue(rail["provider"] and rail["device"] and rail["libfabric"], rail)
+        self.assertIn("127.0.0.1", rail["address"])
+        self.assertEqual((rail["slots"], rail["numa_node"]), (64, None))
         metrics = self.get("/metrics")[1]
         for line in ("weft_node_ready 1", "weft_node_version 2", "weft_node_lag_versions 0",
                      'weft_node_state{state="clean"} 1', "weft_http_listening 1"):
