@@ -49,7 +49,7 @@ inline SequenceChoice choose_sequence(std::uint32_t count, std::uint32_t univers
   const std::uint32_t k_max = inverted ? kInvertedParameterMax : kRiceParameterMax;
   // ln 2 / p is where the best parameter lies, within one.
   const double mean = 0.6931 * universe / listed;
-  const int k_mid = mean > 1 ? static_cast<int>(std::log2(mean) + 0.5) : 0;
+  const int k_mid = mean > 1 ? static_cast<int>(std::lround(std::log2(mean))) : 0;
   for (int k = k_mid > 0 ? k_mid - 1 : 0; k <= k_mid + 1; ++k) {
     if (k > static_cast<int>(k_max)) break;
     const auto parameter = static_cast<std::uint32_t>(k);

@@ -138,7 +138,7 @@ inline Digest frame_checksum(FrameHeader header, std::span<const std::byte> body
 // context. Errors: kCorruptPayload (not a frame, lengths that do not add up), kUnsupported (format
 // version).
 inline Result<FrameHeader> load_frame_header(std::span<const std::byte> frame) {
-  const auto corrupt = [](std::string what) {
+  const auto corrupt = [](const std::string& what) {
     return failure(ErrorCode::kCorruptPayload, Stage::kFrame, "frame header: " + what);
   };
   if (frame.size() < limits::kFrameHeaderBytes) return corrupt("truncated");
