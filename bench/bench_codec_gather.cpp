@@ -11,25 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.hpp"
 #include "codec/project/gather.hpp"
 #include "codec/project/layouts.hpp"
 #include "weft/base/assert.hpp"
 
 namespace {
 
+using weft::bench::median;
+using weft::bench::seconds_of;
 using namespace weft;         // NOLINT(google-build-using-namespace)
 using namespace weft::codec;  // NOLINT(google-build-using-namespace)
-
-double seconds_of(const auto& work) {
-  const auto begun = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 Schema schema_of(const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& tensors) {
   std::vector<FileInput> files(1);

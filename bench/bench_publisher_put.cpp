@@ -17,6 +17,7 @@
 #include "agent/lib/shard_baseline.hpp"
 #include "agent/lib/shard_source.hpp"
 #include "apply/store/checkpoint_dir.hpp"
+#include "bench/timing.hpp"
 #include "codec/flow/part_encoder.hpp"
 #include "codec/kernels/kernel_set.hpp"
 #include "codec/project/layouts.hpp"
@@ -26,18 +27,9 @@
 
 namespace {
 
+using weft::bench::median;
+using weft::bench::seconds_of;
 using namespace weft;  // NOLINT(google-build-using-namespace)
-
-double seconds_of(const auto& work) {
-  const auto begun = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Threads: one at a time.
 class Nowhere final : public codec::FrameSink {

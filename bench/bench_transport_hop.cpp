@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/timing.hpp"
 #include "transport/relay/relay.hpp"
 #include "transport/tree/relay_plan.hpp"
 #include "weft/wire/digest.hpp"
@@ -280,11 +281,6 @@ struct Row {
   std::vector<double> rates;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 int run(double seconds, int rounds) {
   std::vector<Row> rows{
       {"tcp stream, spinning", [=] { return measure_stream(seconds, false); }, {}},
@@ -297,11 +293,11 @@ int run(double seconds, int rounds) {
   std::printf("one hop, frames of %u bytes, %d rounds of %.1f s, %u cores\n", kFrameBytes, rounds,
               seconds, std::thread::hardware_concurrency());
   std::printf("%-24s %8s %8s %8s %8s\n", "", "median", "min", "max", "ratio");
-  const double reference = median(rows[0].rates);
+  const double reference = bench::median(rows[0].rates);
   for (const Row& row : rows) {
     const auto [least, most] = std::minmax_element(row.rates.begin(), row.rates.end());
-    std::printf("%-24s %8.2f %8.2f %8.2f %8.2f\n", row.name.c_str(), median(row.rates), *least,
-                *most, median(row.rates) / reference);
+    std::printf("%-24s %8.2f %8.2f %8.2f %8.2f\n", row.name.c_str(), bench::median(row.rates),
+                *least, *most, bench::median(row.rates) / reference);
   }
   return 0;
 }

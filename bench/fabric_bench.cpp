@@ -7,6 +7,7 @@
 
 #include "bench/bench_processes.hpp"
 #include "bench/fabric_nodes.hpp"
+#include "bench/timing.hpp"
 #include "weft/base/units.hpp"
 
 namespace weft::bench {
@@ -20,12 +21,6 @@ struct Case {
   BenchNode node;
   std::vector<double> cpu = {};
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 Error failed(const Case& tried, const char* what, ErrorCode code = ErrorCode::kInternal) {
   return failure(code, Stage::kRelay,

@@ -10,6 +10,7 @@
 #include "agent/lib/fault_point.hpp"
 #include "agent/lib/node_agent_body.hpp"
 #include "agent/lib/random_id.hpp"
+#include "agent/lib/session_options.hpp"
 
 namespace weft::agent {
 namespace {
@@ -21,33 +22,6 @@ constexpr Duration kTick = std::chrono::milliseconds(50);
 constexpr std::array kRecordNames = {"epoch",   "begin",  "prepared", "commit",
                                      "applied", "hooked", "abort",    "reseed"};
 static_assert(kRecordNames.size() == std::variant_size_v<apply::StateRecord>);
-
-transport::ControlClientOptions client_options(const AgentConfig& config) {
-  transport::ControlClientOptions options;
-  options.coordinator = config.coordinator;
-  options.tls = config.tls;
-  options.connect_timeout = config.control.connect_timeout;
-  options.heartbeat_interval = config.control.heartbeat_interval;
-  options.lost_after = config.control.lost_after;
-  options.backoff_max = config.control.backoff_max;
-  return options;
-}
-
-transport::RelayOptions relay_options(const AgentConfig& config, const std::string& agent_id,
-                                      ProcessId process) {
-  transport::RelayOptions options;
-  options.member_id = agent_id;
-  options.process = process;
-  options.fabric.provider = config.fabric.provider;
-  options.fabric.interface = config.fabric.interface;
-  options.fabric.address = config.fabric.address;
-  options.fabric.port = config.fabric.port;
-  options.times.heartbeat = config.fabric.heartbeat_interval;
-  options.times.lost = config.fabric.lost_after;
-  options.send_reserve = config.slots.send_reserve;
-  options.low_percent = config.slots.low_percent;
-  return options;
-}
 
 }  // namespace
 
@@ -85,15 +59,7 @@ Status NodeAgent::Body::open() {
   process_ = random_process_id();
   WEFT_TRY_STATUS(open_hooks());  // before any lock, thread or rail that a child could inherit
   WEFT_TRY(state_, NodeState::open(config_, events_));
-  transport::SlabOptions slab;
-  slab.slot_count = config_.slots.count;
-  if (config_.fabric.numa_node >= 0) {
-    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
-  }
-  if (config_.fabric.numa_node >= 0) {
-    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
-  }
-  WEFT_TRY(pool_, transport::SlabPool::open(slab, events_));
+  WEFT_TRY(pool_, transport::SlabPool::open(slab_options(config_.fabric, config_.slots), events_));
   const std::uint32_t threads = config_.resolve_threads != 0
                                     ? config_.resolve_threads
                                     : std::max(1U, std::thread::hardware_concurrency());
@@ -104,8 +70,9 @@ Status NodeAgent::Body::open() {
   loader_ = std::make_unique<FrameLoader>(
       [this](const auto& wanted, auto into) { return read_spool(wanted, into); },
       [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
-  WEFT_TRY(relay_, transport::Relay::open(relay_options(config_, state_->agent_id(), process_),
-                                          *pool_, *this, events_));
+  WEFT_TRY(relay_, transport::Relay::open(
+                       relay_options(config_.fabric, config_.slots, state_->agent_id(), process_),
+                       *pool_, *this, events_));
   snapshot_.with([&](NodeSnapshot& shown) {
     const transport::FabricFacts& facts = relay_->facts();
     shown.rail = {facts.provider,        facts.device,        facts.address,
@@ -179,7 +146,9 @@ void NodeAgent::Body::close_client() {
 
 Status NodeAgent::Body::open_client() {
   if (client_ || std::chrono::steady_clock::now() < client_at_) return ok();
-  WEFT_TRY(client_, transport::ControlClient::open(client_options(config_), *this, events_));
+  WEFT_TRY(client_,
+           transport::ControlClient::open(
+               client_options(config_.control, config_.tls, config_.coordinator), *this, events_));
   return ok();
 }
 

@@ -6,6 +6,7 @@
 
 #include "agent/lib/fault_point.hpp"
 #include "agent/lib/random_id.hpp"
+#include "agent/lib/session_options.hpp"
 
 namespace weft::agent {
 namespace {
@@ -39,23 +40,7 @@ Status ProducerSession::start() {
 
 Status ProducerSession::open_relay() {
   process_ = random_process_id();
-  transport::SlabOptions slab;
-  slab.slot_count = config_.slots.count;
-  if (config_.fabric.numa_node >= 0) {
-    slab.numa_node = static_cast<std::uint32_t>(config_.fabric.numa_node);
-  }
-  WEFT_TRY(pool_, transport::SlabPool::open(slab, events_));
-  transport::RelayOptions relay;
-  relay.member_id = config_.producer_id;
-  relay.process = process_;
-  relay.fabric.provider = config_.fabric.provider;
-  relay.fabric.interface = config_.fabric.interface;
-  relay.fabric.address = config_.fabric.address;
-  relay.fabric.port = config_.fabric.port;
-  relay.times.heartbeat = config_.fabric.heartbeat_interval;
-  relay.times.lost = config_.fabric.lost_after;
-  relay.send_reserve = config_.slots.send_reserve;
-  relay.low_percent = config_.slots.low_percent;
+  WEFT_TRY(pool_, transport::SlabPool::open(slab_options(config_.fabric, config_.slots), events_));
   loader_ = std::make_unique<FrameLoader>(
       [this](const transport::FrameWanted& wanted,
              std::span<std::byte> into) -> Result<std::uint32_t> {
@@ -63,7 +48,9 @@ Status ProducerSession::open_relay() {
         return failure(ErrorCode::kProtocol, Stage::kRelay, "the refit has ended");
       },
       [this](SharedSlot frame) { relay_->provide(std::move(frame)); });
-  WEFT_TRY(relay_, transport::Relay::open(relay, *pool_, *this, events_));
+  WEFT_TRY(relay_, transport::Relay::open(
+                       relay_options(config_.fabric, config_.slots, config_.producer_id, process_),
+                       *pool_, *this, events_));
   return ok();
 }
 
@@ -79,15 +66,10 @@ ProducerSession::~ProducerSession() {
 }
 
 Status ProducerSession::open_client() {
-  transport::ControlClientOptions options;
-  options.coordinator = input_.coordinator;
-  options.tls = config_.tls;
-  options.connect_timeout = config_.control.connect_timeout;
-  options.heartbeat_interval = config_.control.heartbeat_interval;
-  options.lost_after = config_.control.lost_after;
-  options.backoff_max = config_.control.backoff_max;
   client_.reset();
-  WEFT_TRY(client_, transport::ControlClient::open(options, *this, events_));
+  WEFT_TRY(client_,
+           transport::ControlClient::open(
+               client_options(config_.control, config_.tls, input_.coordinator), *this, events_));
   return ok();
 }
 
