@@ -40,12 +40,13 @@ Result<std::unique_ptr<ShardBaseline>> ShardBaseline::open(const codec::Lattice&
   }
   const apply::ProducerFold known =
       place.state != nullptr ? place.state->fold() : apply::ProducerFold{};
-  WEFT_TRY_STATUS(baseline->for_each_chunk(place.threads, [&](ChunkIndex chunk) -> Status {
+  const auto load = [&](ChunkIndex chunk) -> Status {
     const auto bytes = baseline->chunk_bytes(chunk);
     if (!known.baseline) WEFT_TRY_STATUS(place.base->read(lattice.place(chunk), bytes));
     baseline->table_.set(chunk, wire::digest64(bytes));
     return ok();
-  }));
+  };
+  WEFT_TRY_STATUS(baseline->for_each_chunk(place.threads, load));
   if (known.baseline) {
     WEFT_TRY_STATUS(baseline->take_over(known));
     return baseline;

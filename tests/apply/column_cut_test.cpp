@@ -65,8 +65,13 @@ TEST_P(ColumnCut, ProvedRefitAppliesToTheTargetBitForBit) {
     auto journals = *root->open_directory("state/journal", true);
     DiskBudget budget{std::uint64_t{1} << 40};
     auto checkpoint = *CheckpointDir::open(*root->open_directory("weights", false), Access::kRead);
-    const ResolverBase base{refit.manifest.fleet, refit.manifest.refit, refit.manifest.base,
-                            &refit.lattice,       &checkpoint,          &refit.table};
+    const ResolverBase base{refit.manifest.fleet,
+                            refit.manifest.refit,
+                            refit.manifest.base,
+                            &refit.lattice,
+                            &checkpoint,
+                            &refit.table,
+                            {}};
     auto resolver = *Resolver::open(base, {nullptr, journals.get(), &budget}, false);
     ResolveScratch scratch;
     for (const auto& frame : refit.frames) ASSERT_TRUE(resolver->accept(frame, scratch));
