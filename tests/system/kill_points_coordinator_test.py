@@ -12,12 +12,15 @@ import unittest
 from fleet import Fleet, wait_until
 from refit_test import STEPS, SystemTest
 
+STARTS = ("coordinator.before_start", "coordinator.after_start")
+
 
 class CoordinatorKilled(SystemTest):
     def start_all(self, point):
-        """The fleet with a coordinator that dies at `point`: maybe before anybody can ask it anything."""
+        """The fleet with a coordinator that dies at `point`: at a start, before anybody can ask it anything."""
         self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
-        fleet.launch_coordinator({"WEFT_TEST_KILL_AT": point})
+        start = fleet.launch_coordinator if point in STARTS else fleet.start_coordinator
+        start({"WEFT_TEST_KILL_AT": point})
         for index in range(2):
             fleet.start_agent(index)
         return fleet.start_publish(STEPS[0], STEPS[1], 2)
