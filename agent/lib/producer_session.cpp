@@ -104,7 +104,12 @@ void ProducerSession::check_client() {
 }
 
 void ProducerSession::begin(apply::producer::Publish publish) {
-  progress_.with([](Progress& progress) { progress = Progress{}; });
+  // The frames of an earlier refit that waits for its decision stay.
+  progress_.with([](Progress& progress) {
+    progress.plan.reset();
+    progress.open.reset();
+    progress.done.reset();
+  });
   publish.request = random_u64();
   post(std::move(publish));
 }
@@ -142,7 +147,9 @@ void ProducerSession::leave_encode() {
 
 Status ProducerSession::inject(const wire::FrameHeader& header, const SharedSlot& slot) {
   const auto frames = kept(refit_);
-  if (frames == nullptr) return failure(ErrorCode::kBusy, Stage::kEncode, "the refit has ended");
+  if (frames == nullptr || ended()) {
+    return failure(ErrorCode::kBusy, Stage::kEncode, "the refit has ended");
+  }
   if (header.sequence == 1) kill_point("publisher.mid_stream");
   // Kept before it is sent: whoever loses it on its way can ask for it at once.
   WEFT_TRY_STATUS(frames->keep(FrameSequence{header.sequence}, slot.frame()));
@@ -298,7 +305,8 @@ void ProducerSession::act(apply::producer::UpdatePlan& action) {
 
 std::shared_ptr<KeptFrames> ProducerSession::kept(const RefitId& refit) const {
   return progress_.with([&](const Progress& progress) {
-    return progress.open == refit ? progress.kept : std::shared_ptr<KeptFrames>();
+    return progress.kept && progress.kept->refit() == refit ? progress.kept
+                                                            : std::shared_ptr<KeptFrames>();
   });
 }
 

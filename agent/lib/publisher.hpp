@@ -25,7 +25,7 @@ struct PublishRequest {
   std::string shape;                    // empty: the coordinator's
   // Stages "hash", "encode", "prepare": bytes of the model, or frames. Called on any thread.
   std::function<void(const char* stage, std::uint64_t done, std::uint64_t total)> on_progress;
-  std::function<bool()> stop_requested;  // polled; gives the attempt up
+  std::function<bool()> stop_requested;  // polled on any thread; gives the attempt up
 };
 
 struct PublishReport {
