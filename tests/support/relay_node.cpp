@@ -152,6 +152,7 @@ class RelayNode {
     if (service_.joinable()) service_.join();
     const Status closed = relay_->close(milliseconds(5000));
     relay_.reset();
+    observer_.wanted.clear();  // what was asked for when nobody served any more
     say(std::string("closed ") + (closed ? "in_time" : "late") + " " +
         std::to_string(pool_->free_count()) + "/" + std::to_string(pool_->slot_count()));
   }
