@@ -77,6 +77,13 @@ inline void reach64(const std::byte* old_bytes, const typename Isa::Thresholds& 
   for (std::uint32_t k = kCuts; k < kClassesMax; ++k) reached[k] = ~std::uint64_t{0};
 }
 
+// Expanding from memory is many times slower than from a register on some machines. A template, so
+// that the header is good without AVX-512.
+template <typename Vector>
+inline void keep_in_register(Vector& vector) {
+  asm("" : "+v"(vector));
+}
+
 // New words of 64 elements; returns which are exceptions.
 template <typename Isa, std::uint32_t kBytes, std::uint32_t kCuts>
 inline std::uint64_t step64(const std::byte* old_bytes, std::byte* new_bytes,
@@ -86,8 +93,7 @@ inline std::uint64_t step64(const std::byte* old_bytes, std::byte* new_bytes,
 #pragma GCC unroll 8
   for (std::uint32_t k = 0; k <= kCuts; ++k) {
     __m512i own = _mm512_loadu_si512(marks[k] + block.before[w][k]);
-    // Expanding from memory is many times slower than from a register on some machines.
-    asm("" : "+v"(own));
+    keep_in_register(own);
     steps = _mm512_mask_expand_epi8(steps, block.members[w][k], own);
   }
   if constexpr (kBytes == 1) {
