@@ -116,7 +116,7 @@ inline void place_exceptions(const ClassApply& apply, const std::uint8_t (&class
   std::uint64_t some = 0;
   for (std::uint32_t w = 0; w < words; w += 8) {
     const __m512i eight = _mm512_load_si512(block.exceptional + w);
-    some |= std::uint64_t{_mm512_test_epi64_mask(eight, eight)} << w;
+    some |= Isa::bits_of(_mm512_test_epi64_mask(eight, eight)) << w;
   }
   for (some = _bzhi_u64(some, words); some != 0; some &= some - 1) {
     const std::uint32_t w = Isa::trailing_zeros(some);

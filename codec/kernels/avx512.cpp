@@ -48,26 +48,36 @@ struct Avx512Isa {
     return _mm512_loadu_si512(reinterpret_cast<const void*>(at));
   }
 
+  // A mask of fewer than 64 bits as a number, by way of a plain register: g++ 12 may spill the mask
+  // itself as 32 bits and read it back as 64 (seen with -fsanitize=thread), and then the upper half
+  // is what lay there before.
+  template <typename Mask>
+  static std::uint64_t bits_of(Mask mask) {
+    std::uint32_t bits = mask;
+    asm("" : "+r"(bits));
+    return bits;
+  }
+
   template <std::uint32_t kBytes>
   static std::uint64_t differ64(const std::byte* a, const std::byte* b) {
     if constexpr (kBytes == 1) {
       return _mm512_cmpneq_epi8_mask(load(a), load(b));
     } else if constexpr (kBytes == 2) {
-      const std::uint64_t low = _mm512_cmpneq_epi16_mask(load(a), load(b));
-      const std::uint64_t high = _mm512_cmpneq_epi16_mask(load(a + 64), load(b + 64));
+      const std::uint64_t low = bits_of(_mm512_cmpneq_epi16_mask(load(a), load(b)));
+      const std::uint64_t high = bits_of(_mm512_cmpneq_epi16_mask(load(a + 64), load(b + 64)));
       return low | high << 32;
     } else if constexpr (kBytes == 4) {
       std::uint64_t mask = 0;
       for (std::uint32_t i = 0; i < 4; ++i) {
         const auto here = _mm512_cmpneq_epi32_mask(load(a + 64 * i), load(b + 64 * i));
-        mask |= std::uint64_t{here} << (16 * i);
+        mask |= bits_of(here) << (16 * i);
       }
       return mask;
     } else {
       std::uint64_t mask = 0;
       for (std::uint32_t i = 0; i < 8; ++i) {
         const auto here = _mm512_cmpneq_epi64_mask(load(a + 64 * i), load(b + 64 * i));
-        mask |= std::uint64_t{here} << (8 * i);
+        mask |= bits_of(here) << (8 * i);
       }
       return mask;
     }
@@ -130,8 +140,8 @@ struct Avx512Isa {
     std::uint64_t exceptions = 0;
     for (std::uint32_t i = 0; i < 64; i += 16) {
       const __m512i all = _mm512_loadu_si512(entries + i);
-      ups |= std::uint64_t{_mm512_movepi32_mask(_mm512_slli_epi32(all, 1))} << i;
-      exceptions |= std::uint64_t{_mm512_movepi32_mask(all)} << i;
+      ups |= bits_of(_mm512_movepi32_mask(_mm512_slli_epi32(all, 1))) << i;
+      exceptions |= bits_of(_mm512_movepi32_mask(all)) << i;
       _mm512_storeu_si512(entries + i,
                           _mm512_and_si512(all, _mm512_set1_epi32(static_cast<int>(kEntryRank))));
     }
