@@ -119,11 +119,12 @@ TEST(Schema, DifferenceSeesTypeAndShape) {
   EXPECT_FALSE(schema_difference(base, of(reshaped)));
 }
 
-TEST(Schema, HoldsTwoHundredThousandTensorsInAThousandFiles) {
-  const std::clock_t start = std::clock();  // of this process: the machine may be busy
+// Processor time of this process for a schema of so many files of 200 tensors each.
+double schema_time(int file_count) {
+  const std::clock_t start = std::clock();  // the machine may be busy
   std::vector<FileInput> files;
   std::string map;
-  for (int f = 0; f < 1000; ++f) {
+  for (int f = 0; f < file_count; ++f) {
     const std::string name = "model-" + std::to_string(f) + ".safetensors";
     std::vector<HeaderTensor> tensors;
     for (std::uint64_t t = 0; t < 200; ++t) {
@@ -134,13 +135,18 @@ TEST(Schema, HoldsTwoHundredThousandTensorsInAThousandFiles) {
     files.push_back(file(name, std::move(tensors)));
   }
   const auto index = index_of(map);
-  ASSERT_TRUE(index);
+  EXPECT_TRUE(index);
   const auto schema = build_schema(std::move(files), *index);
-  ASSERT_TRUE(schema) << schema.error().message();
+  EXPECT_TRUE(schema);
   const auto lattice = Lattice::default_for(*schema);
-  ASSERT_TRUE(lattice);
-  EXPECT_EQ(lattice->chunk_count(), 200'000U);
-  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 10);
+  EXPECT_TRUE(lattice);
+  if (lattice) EXPECT_EQ(lattice->chunk_count(), 200U * static_cast<std::uint32_t>(file_count));
+  return static_cast<double>(std::clock() - start);
+}
+
+TEST(Schema, HoldsTwoHundredThousandTensorsInAThousandFiles) {
+  // Ten times the tensors: a hundred times the work if anything in it were quadratic.
+  EXPECT_LT(schema_time(1000), 40 * schema_time(100));
 }
 
 }  // namespace
