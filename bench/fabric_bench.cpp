@@ -84,6 +84,10 @@ std::vector<Case> make_cases(const FabricBenchOptions& options) {
   };
   for (const char* topology : {"hop", "chain", "fan-out"}) {
     add(topology, "tcp", "", run_socket_node);
+    if (std::string(topology) == "hop") {
+      add(topology, "tcp+hash", "", run_socket_node);
+      cases.back().node.hashes = true;
+    }
     for (const std::string& provider : options.providers) {
       if (std::string(topology) == "hop") add(topology, "writes", provider, run_writes_node);
       add(topology, "relay", provider, run_relay_node);

@@ -24,7 +24,8 @@ struct FabricBenchOptions {
 // One way of moving frames of 1 MiB through one topology.
 struct FabricFigure {
   std::string topology;  // "hop", "chain", "fan-out"
-  std::string method;    // "tcp" (plain sockets), "writes" (bare writes with data), "relay"
+  std::string method;    // "tcp" (plain sockets), "tcp+hash" (each frame is hashed on arrival, as a
+                         // relay does), "writes" (bare writes with data), "relay"
   std::string provider;  // empty for plain sockets
   std::vector<double> gib_per_second;  // of the last receiver, by round
   double median = 0;

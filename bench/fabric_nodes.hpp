@@ -20,6 +20,7 @@ struct BenchNode {
   std::string provider;
   std::string address;
   double seconds = 1;
+  bool hashes = false;  // receivers of plain sockets hash each frame, as a relay does
 };
 
 // What node 0 reports and the others are told; times of CLOCK_MONOTONIC.

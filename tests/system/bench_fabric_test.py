@@ -19,7 +19,7 @@ class BenchFabric(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         figures = json.loads(result.stdout)["figures"]
         names = {(each["topology"], each["method"], each["provider"]) for each in figures}
-        wanted = {(topology, "tcp", "") for topology in ("hop", "chain", "fan-out")}
+        wanted = {(topology, "tcp", "") for topology in ("hop", "chain", "fan-out")} | {("hop", "tcp+hash", "")}
         for provider in ("net", "tcp;ofi_rxm"):
             wanted |= {("hop", "writes", provider)}
             wanted |= {(topology, "relay", provider) for topology in ("hop", "chain", "fan-out")}
