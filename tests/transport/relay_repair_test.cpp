@@ -259,6 +259,46 @@ TEST(RelayRepair, ManyReadersShareTheReserve) {
   EXPECT_GE(least_when_first_is_done, 20U);
 }
 
+struct SlowOrphan {
+  std::uint32_t slots;
+  bool demoted;
+};
+class OrphanWhoseChildTakesNothing : public testing::TestWithParam<SlowOrphan> {};
+
+// What is read for the child leaves room for the range of a new parent; that room is no reason to
+// wait for the child for ever.
+TEST_P(OrphanWhoseChildTakesNothing, HasRoomForANewParent) {
+  const auto [slots, demoted] = GetParam();
+  RelayFleet fleet({.shape = "chain", .agents = 3, .slots = slots, .slots_per_link = 8});
+  const auto inject_all = [&] {
+    if (fleet.injected(0) < 60) fleet.inject(0);
+    return fleet.injected(0) == 60;
+  };
+  fleet.enter_all();
+  ASSERT_TRUE(fleet.until([&] {
+    inject_all();
+    return fleet.agent(2).observer->frames.size() >= 8;
+  }));
+  fleet.kill(fleet.agent_index(0), true);
+  ASSERT_TRUE(fleet.until([&] { return inject_all() && !fleet.agent(1).observer->lost.empty(); },
+                          20s, 1ms));
+  fleet.agent(2).observer->hold = true;
+  fleet.run_for(500ms);
+  EXPECT_GE(fleet.agent(1).core->counters().frames_read, 2U);
+  if (demoted) fleet.run_for(2s);
+  EXPECT_EQ(fleet.agent(1).core->counters().demotions, demoted ? 1U : 0U);
+  fleet.replan();
+  fleet.agent(2).observer->hold = false;
+  fleet.agent(2).observer->held.clear();
+  ASSERT_TRUE(finish(fleet, 60));
+  fleet.expect_each_frame_once();
+  fleet.leave_and_expect_all_slots_back();
+}
+
+INSTANTIATE_TEST_SUITE_P(Slots, OrphanWhoseChildTakesNothing,
+                         testing::Values(SlowOrphan{16, false}, SlowOrphan{16, true},
+                                         SlowOrphan{32, false}, SlowOrphan{32, true}));
+
 // A child that its parent gave up, and that has given the parent up, comes back under the same
 // plan.
 TEST(RelayRepair, AChildThatWasGivenUpStartsANewLinkByTheNextPlan) {

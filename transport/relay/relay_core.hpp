@@ -167,6 +167,8 @@ class RelayCore {
   // relay_core_enter.cpp
   Status check_plan(const wire::Plan& plan, NodeIndex self) const;
   Result<std::uint32_t> choose_range_slots(std::uint32_t ranges) const;
+  std::uint32_t range_slots(std::uint32_t ranges) const;
+  std::uint32_t room_for_parents();
   Status update(OpenRefit& refit, const wire::Plan& plan, NodeIndex self);
   Status add_links(OpenRefit& refit);
   void end_other_links(OpenRefit& refit);

@@ -32,8 +32,9 @@ std::uint32_t RelayCore::slots_of(OpenRefit& refit, TreeIndex tree) {
 // Fewer than slots.low_percent of them can take a new frame.
 bool RelayCore::is_short(OpenRefit& refit, TreeIndex tree) {
   const UpstreamLink* const link = live_upstream(refit, tree);
-  const std::uint32_t left =
-      link == nullptr ? pool_.free_count() : link->count(GrantState::kGranted);
+  const std::uint32_t free = pool_.free_count();
+  const std::uint32_t left = link == nullptr ? free - std::min(free, room_for_parents())
+                                             : link->count(GrantState::kGranted);
   return std::uint64_t{left} * 100 < std::uint64_t{slots_of(refit, tree)} * options_.low_percent;
 }
 

@@ -200,23 +200,51 @@ Status RelayCore::add_links(OpenRefit& refit) {
 // the same nodes cannot wait in a circle.
 Result<std::uint32_t> RelayCore::choose_range_slots(std::uint32_t ranges) const {
   if (ranges == 0) return std::uint32_t{0};
-  const std::uint32_t share = pool_.slot_count() / 2 / ranges;  // half stays for the next refit
-  const std::uint32_t wish =
-      std::clamp(options_.slots_per_link, kSlotsPerLinkMin, kSlotsPerLinkMax);
-  const std::uint32_t slots = std::max(kSlotsPerLinkMin, std::min(wish, share));
-  if (std::uint64_t{ranges} * slots > pool_.free_count()) {
+  const std::uint32_t free = pool_.free_count();
+  const std::uint32_t slots =
+      std::max(kSlotsPerLinkMin, std::min(range_slots(ranges), free / ranges));
+  if (std::uint64_t{ranges} * slots > free) {
     return failure(ErrorCode::kResourceLimit, Stage::kRelay,
                    std::to_string(ranges) + " trees need " + std::to_string(ranges * slots) +
-                       " free slots, the slab has " + std::to_string(pool_.free_count()) + " of " +
+                       " free slots, the slab has " + std::to_string(free) + " of " +
                        std::to_string(pool_.slot_count()) + ": raise its slot count");
   }
   return slots;
 }
 
+// Of each of so many ranges, when there is room.
+std::uint32_t RelayCore::range_slots(std::uint32_t ranges) const {
+  const std::uint32_t share = pool_.slot_count() / 2 / ranges;  // half stays for the next refit
+  const std::uint32_t wish =
+      std::clamp(options_.slots_per_link, kSlotsPerLinkMin, kSlotsPerLinkMax);
+  return std::max(kSlotsPerLinkMin, std::min(wish, share));
+}
+
+// Free slots that are kept for the ranges of new parents, one for each tree that has none: frames
+// read meanwhile may wait here for a slow child, and a plan could not be entered.
+std::uint32_t RelayCore::room_for_parents() {
+  std::uint32_t orphaned = 0;
+  std::uint32_t taken = options_.send_reserve + quarantined_;
+  for (const auto& refit : refits_) {
+    for (const auto& link : refit->upstream) {
+      if (link->phase != LinkPhase::kEnded) taken += link->place().slot_count;
+    }
+    for (std::uint32_t t = 0; t < refit->plan.trees.size() && !refit->leaving; ++t) {
+      const bool has_parent = refit->plan.trees[t].nodes[refit->self.value].parent.has_value();
+      orphaned += has_parent && live_upstream(*refit, TreeIndex{t}) == nullptr ? 1 : 0;
+    }
+  }
+  if (orphaned == 0) return 0;
+  // In a small slab reading goes on with half of what there is.
+  const std::uint32_t usable = pool_.slot_count() - std::min(pool_.slot_count(), taken);
+  return std::min(orphaned * range_slots(orphaned), usable / 2);
+}
+
 Status RelayCore::add_upstream(const wire::Endpoint& parent, TreeIndex tree, std::uint32_t slots,
                                OpenRefit& refit) {
   const ProducerIndex producer{tree.value / refit.stripes};
-  const auto first = pool_.take_range(slots);
+  auto first = pool_.take_range(slots);
+  while (!first && slots > kSlotsPerLinkMin) first = pool_.take_range(--slots);
   if (!first) {
     return failure(ErrorCode::kResourceLimit, Stage::kRelay,
                    "no " + std::to_string(slots) + " neighbouring free slots in the slab");

@@ -222,8 +222,10 @@ void RelayCore::start_read(OpenRefit& refit, ProducerIndex producer, Peer& holde
   const auto idle = std::find_if(reads_.begin(), reads_.end(),
                                  [](const ReadUnderWay& read) { return !read.busy; });
   if (!fits || idle == reads_.end() || is_reading(refit.identity.refit, producer, offer)) return;
+  // Offered again when there is none.
+  if (pool_.free_count() <= room_for_parents()) return;
   auto lease = pool_.try_acquire();
-  if (!lease) return;  // offered again
+  if (!lease) return;
   RemoteOperation operation;
   operation.peer = holder.handle;
   operation.local = slab_memory_;
