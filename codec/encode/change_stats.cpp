@@ -102,7 +102,8 @@ void sample_exponents(std::span<const std::byte> old_bytes, const ElementFormat&
                                : stats.element_count >= 8192  ? 8
                                                               : 1;
   const std::uint32_t mask = (1U << format.exponent_bits) - 1;
-  std::uint32_t counts[2][256] = {};  // two tables: runs of one exponent would wait for each other
+  // Four tables: equal exponents in a row would wait for each other.
+  std::uint32_t counts[4][256] = {};
   std::uint32_t sampled = 0;
   for (std::uint32_t start = 0; start < stats.element_count; start += kRun * stride) {
     const std::uint32_t end = std::min(start + kRun, stats.element_count);
@@ -110,12 +111,13 @@ void sample_exponents(std::span<const std::byte> old_bytes, const ElementFormat&
     for (std::uint32_t i = start; i < end; ++i) {
       const std::uint32_t word = format.element_bytes == 1 ? load<std::uint8_t>(old_bytes, i)
                                                            : load<std::uint16_t>(old_bytes, i);
-      ++counts[i & 1][(word >> format.exponent_shift) & mask];
+      ++counts[i & 3][(word >> format.exponent_shift) & mask];
     }
   }
   const double scale = static_cast<double>(stats.element_count) / std::max(sampled, 1U);
   for (std::size_t e = 0; e < 256; ++e) {
-    stats.elements[e] = std::max<double>((counts[0][e] + counts[1][e]) * scale, stats.changed[e]);
+    const std::uint32_t count = counts[0][e] + counts[1][e] + counts[2][e] + counts[3][e];
+    stats.elements[e] = std::max<double>(count * scale, stats.changed[e]);
   }
 }
 

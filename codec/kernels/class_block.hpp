@@ -21,6 +21,9 @@ inline constexpr std::uint32_t kBlockWords = kBlockElements / 64;
 struct alignas(64) ClassBlock {
   std::uint64_t masks[kBlockWords][kClassesMax];   // of 64 elements: members of the class
   std::uint16_t before[kClassesMax][kBlockWords];  // members of the class before these 64
+  // Two streams of which as many elements will be read soon as are being classified, when memory
+  // would rest; null: none.
+  const std::byte* ahead[2] = {};
 };
 
 static inline std::uint32_t load_word(const std::byte* at, std::uint32_t element_bytes) {
@@ -57,8 +60,12 @@ void classify_as(const std::byte* old_bytes, std::uint32_t element_count,
     }
   };
   for (std::uint32_t w = 0; w < full_words; ++w) {
-    thresholds.template masks64<kBytes, kCount>(old_bytes + std::size_t{64} * w * kBytes,
-                                                class_count, block.masks[w]);
+    const std::size_t at = std::size_t{64} * w * kBytes;
+    for (std::size_t line = at; block.ahead[0] != nullptr && line < at + 64 * kBytes; line += 64) {
+      __builtin_prefetch(block.ahead[0] + line);
+      __builtin_prefetch(block.ahead[1] + line);
+    }
+    thresholds.template masks64<kBytes, kCount>(old_bytes + at, class_count, block.masks[w]);
     count_word(w);
   }
   if (full_words < kBlockWords) {
@@ -80,12 +87,9 @@ void classify(const std::byte* old_bytes, std::uint32_t element_count,
               const typename Isa::Thresholds& thresholds, std::uint32_t class_count,
               ClassBlock& block, std::uint32_t* totals) {
   constexpr std::uint32_t kUsual = 6;  // what the encoder takes on weights
-  if (class_count == kUsual) {
-    classify_as<Isa, kBytes, kUsual>(old_bytes, element_count, thresholds, class_count, block,
-                                     totals);
-  } else {
-    classify_as<Isa, kBytes, 0>(old_bytes, element_count, thresholds, class_count, block, totals);
-  }
+  const auto run =
+      class_count == kUsual ? &classify_as<Isa, kBytes, kUsual> : &classify_as<Isa, kBytes, 0>;
+  run(old_bytes, element_count, thresholds, class_count, block, totals);
 }
 
 }  // namespace weft::codec::kernel

@@ -112,6 +112,11 @@ void split_words(ClassSplit& split, std::uint32_t first, std::uint32_t end) {
     const std::size_t at = std::size_t{start} * kBytes;
     changes.count = scan_words<Isa, kBytes>(split.old_bytes + at, split.new_bytes + at, 0, here,
                                             changes.places);
+    // The next block is asked for, if there is a whole one.
+    const bool more = split.element_count - start >= 2 * kBlockElements;
+    const std::size_t next = at + std::size_t{kBlockElements} * kBytes;
+    block.ahead[0] = more ? split.old_bytes + next : nullptr;
+    block.ahead[1] = more ? split.new_bytes + next : nullptr;
     std::uint32_t totals[kClassesMax] = {};
     classify<Isa, kBytes>(split.old_bytes + at, here, thresholds, split.cut.count, block, totals);
     name_changes<Isa, kBytes>(split, class_of, block, start, cursor.seen, changes);

@@ -16,14 +16,21 @@
 
 namespace weft::codec::kernel {
 
+// A block with all that is known of it, and the blocks that are asked for ahead of it, stay in the
+// first cache.
+inline constexpr std::uint32_t kWideElements = 1024;
+inline constexpr std::uint32_t kWideWords = kWideElements / 64;
+inline constexpr std::uint32_t kWideBlocksAhead = 3;
+static_assert(kSplitElements % kWideElements == 0);
+
 // What is known of the changes of one block, in the order of the elements.
 // Threads: one at a time.
 struct alignas(64) WideBlock {
-  std::uint64_t reached[kBlockWords][kClassesMax];  // of 64 elements: at or above threshold k
-  std::uint8_t counts[kBlockWords];                 // changes among 64 elements
-  std::uint16_t places[kBlockElements + 64];
-  std::uint8_t flags[kBlockElements + 64];  // class, kWideUp, kWideException
-  std::uint32_t entries[kBlockElements + 64];
+  std::uint64_t reached[kWideWords][kClassesMax];  // of 64 elements: at or above threshold k
+  std::uint8_t counts[kWideWords];                 // changes among 64 elements
+  std::uint16_t places[kWideElements + 64];
+  std::uint8_t flags[kWideElements + 64];  // class, kWideUp, kWideException
+  std::uint32_t entries[kWideElements + 64];
 };
 inline constexpr std::uint32_t kWideUp = 8;
 inline constexpr std::uint32_t kWideException = 16;
@@ -80,14 +87,24 @@ inline std::uint32_t compare64(const std::byte* old_bytes, const std::byte* new_
   return found + count;
 }
 
+// Asks for the 64 elements from `at` on.
+template <std::uint32_t kBytes>
+inline void ask_for64(const std::byte* at) {
+  for (std::size_t line = 0; line < 64 * kBytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(at + line), _MM_HINT_T0);
+  }
+}
+
 // Ranks of all changes of a block, as entries. `seen` has the members of each class before the
-// block, and then behind it.
-template <typename Isa>
-inline void rank_block(WideBlock& block, std::uint32_t words, __m512i& seen) {
+// block, and then behind it. Asks for the elements from `ahead` on.
+template <typename Isa, std::uint32_t kBytes>
+inline void rank_block(WideBlock& block, std::uint32_t words, const std::byte* ahead,
+                       __m512i& seen) {
   const __m512i one = _mm512_set1_epi64(1);
   const __m512i all = _mm512_set1_epi64(-1);
   std::uint32_t at = 0;
   for (std::uint32_t w = 0; w < words; ++w) {
+    ask_for64<kBytes>(ahead + std::size_t{64} * w * kBytes);
     const __m512i reached = _mm512_load_si512(block.reached[w]);
     // Members of a class reach its threshold and not the one before.
     const __m512i members =
@@ -161,22 +178,21 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
   __m512i seen =
       _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(split.universes)));
   std::uint32_t behind = 0;  // elements that fill up the last 64 and do not exist
-  for (std::uint32_t start = first; start < end; start += kBlockElements) {
-    const std::uint32_t here = std::min(kBlockElements, end - start);
+  for (std::uint32_t start = first; start < end; start += kWideElements) {
+    const std::uint32_t here = std::min(kWideElements, end - start);
     const std::byte* old_block = split.old_bytes + std::size_t{start} * kBytes;
     const std::byte* new_block = split.new_bytes + std::size_t{start} * kBytes;
-    // The next block but one is asked for while this one is worked on; behind the chunk there is
-    // nothing that will be read: this one is asked for again.
-    const bool more = split.element_count - start > 2 * kBlockElements;
-    const std::size_t ahead = more ? std::size_t{2} * kBlockElements * kBytes : 0;
+    // What comes later is asked for now: its old values while blocks are compared, its new ones
+    // while changes are ranked, because memory would rest meanwhile. Behind the chunk there is
+    // nothing that will be read: this block is asked for again.
+    const bool more = split.element_count - start >= (kWideBlocksAhead + 1) * kWideElements;
+    const std::size_t ahead =
+        more ? std::size_t{kWideBlocksAhead} * kWideElements * kBytes : std::size_t{0};
     std::uint32_t count = 0;
     std::uint32_t w = 0;
     for (; w < here / 64; ++w) {
       const std::size_t at = std::size_t{64} * w * kBytes;
-      for (std::size_t line = 0; line < 64 * kBytes; line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(old_block + at + ahead + line), _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(new_block + at + ahead + line), _MM_HINT_T0);
-      }
+      ask_for64<kBytes>(old_block + at + ahead);
       count = compare64<Isa, kBytes, kCuts>(old_block + at, new_block + at, thresholds, step_flags,
                                             w, count, block);
     }
@@ -191,7 +207,7 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
       ++w;
       behind = 64 - left;
     }
-    rank_block<Isa>(block, w, seen);
+    rank_block<Isa, kBytes>(block, w, new_block + ahead, seen);
     sort_entries<Isa, kCuts>(block, count, cursor);
     sort_exceptions<Isa, kBytes>(block, count, old_block, new_block, cursor);
   }
