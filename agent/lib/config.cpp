@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "agent/lib/config_reader.hpp"
+#include "apply/patch/patcher.hpp"
 #include "transport/control/tls_files.hpp"
 #include "transport/tree/relay_plan.hpp"
 
@@ -196,6 +197,8 @@ Result<AgentConfig> read(ConfigReader& in, AgentConfig config) {
   if (!std::has_single_bit(block_bytes)) in.reject("apply.block_bytes", "must be a power of two");
   config.apply_block_bytes = static_cast<std::uint32_t>(block_bytes);
   in.take_duration("apply.lock_timeout", config.apply_lock_timeout, 100ms, 1h);
+  in.take_number("apply.threads", config.apply_threads, 0, apply::kPatchThreadsMax);
+  in.take_number("apply.nice", config.apply_nice, 0, 19);
   in.take_number("ready.max_lag", config.ready_max_lag, 0, 1000);
   take(in, config.hook);
   take(in, config.scrub);

@@ -92,6 +92,10 @@ struct ScrubConfig {
   std::uint64_t bytes_per_second = 64 * kMiB;    // read no faster
 };
 
+// Lower priority of what goes on beside readers: enough that they come first, and not so much that
+// a busy machine's agent falls behind the fleet.
+inline constexpr std::uint32_t kApplyNice = 5;
+
 struct AgentConfig {
   transport::HostPort coordinator;            // fleet.coordinator, required
   std::string agent_id;                       // agent.id; empty: made once and kept in state.dir
@@ -105,8 +109,10 @@ struct AgentConfig {
   ApplyMode apply_mode = ApplyMode::kInPlace;                  // apply.mode
   std::uint32_t apply_block_bytes = limits::kApplyBlockBytes;  // apply.block_bytes
   std::chrono::milliseconds apply_lock_timeout{30'000};        // apply.lock_timeout
-  std::uint32_t resolve_threads = 0;  // agent.threads: decode workers; 0: one per core
-  std::uint32_t ready_max_lag = 1;    // ready.max_lag: versions behind and still ready
+  std::uint32_t apply_threads = 0;  // apply.threads; 0: one per core, double_buffer: per two cores
+  std::uint32_t apply_nice = kApplyNice;  // apply.nice: of the scrubber; double_buffer: of applies
+  std::uint32_t resolve_threads = 0;      // agent.threads: decode workers; 0: one per core
+  std::uint32_t ready_max_lag = 1;        // ready.max_lag: versions behind and still ready
   std::chrono::milliseconds stop_grace{
       30'000};  // agent.stop_grace: SIGTERM waits for an apply so long
   HookConfig hook;

@@ -99,6 +99,7 @@ void NodeAgent::Body::open_scrubber() {
   apply::ScrubOptions options;
   options.period = config_.scrub.period;
   options.bytes_per_second = config_.scrub.bytes_per_second;
+  options.nice_steps = config_.apply_nice;
   options.subject = [this] { return scrub_subject(); };
   // Until the journal has been applied again the files are neither of the two versions.
   half_applied_.store(state_->recovery().row == apply::StartRow::kCommitted);

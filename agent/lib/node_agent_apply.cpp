@@ -8,6 +8,7 @@
 #include "agent/lib/node_agent_body.hpp"
 #include "apply/patch/patcher.hpp"
 #include "apply/read/writer_turn.hpp"
+#include "apply/store/thread_priority.hpp"
 
 namespace weft::agent {
 
@@ -43,7 +44,10 @@ void NodeAgent::Body::act(apply::agent::ApplyJournal& action) {
 apply::PatchOptions NodeAgent::Body::patch_options() const {
   apply::PatchOptions options;
   options.block_bytes = config_.apply_block_bytes;
-  options.threads = std::max(1U, std::thread::hardware_concurrency());
+  const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
+  // Readers of another set lose nothing while this one is built, but they want the processors.
+  const std::uint32_t wanted = state_->has_sets() ? std::max(1U, cores / 2) : cores;
+  options.threads = config_.apply_threads != 0 ? config_.apply_threads : wanted;
   options.on_progress = [](std::uint64_t, std::uint64_t) { kill_point("agent.applying"); };
   return options;
 }
@@ -107,6 +111,7 @@ Status NodeAgent::Body::apply_in_place(const apply::agent::ApplyJournal& action,
 Status NodeAgent::Body::apply_to_standby(const apply::agent::ApplyJournal& action,
                                          const std::vector<RefitId>& retained,
                                          ApplyOutcome& outcome) {
+  apply::give_way_to_readers(config_.apply_nice);
   NodeState::StandbyWork work;
   work.refit = action.refit;
   work.target = action.target;

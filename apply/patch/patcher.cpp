@@ -17,8 +17,6 @@ namespace {
 constexpr std::uint32_t kBlockBytesMin = 64 * 1024;
 constexpr std::uint32_t kBlockBytesMax = 64 * 1024 * 1024;
 constexpr std::uint32_t kDepthMax = 256;
-// More threads than this gain nothing, and each pins a set of buffers.
-constexpr std::uint32_t kThreadsMax = 8;
 
 Status check_options(const PatchOptions& options) {
   const auto refuse = [](const std::string& what) {
@@ -50,7 +48,7 @@ Result<PatchStats> apply_journal(const JournalReader& journal, CheckpointDir& ch
   }
   PatchShared shared(options);
   shared.record_total = journal.record_count();
-  const std::uint32_t threads = std::min(options.threads, kThreadsMax);
+  const std::uint32_t threads = std::min(options.threads, kPatchThreadsMax);
   std::vector<std::unique_ptr<BlockPatcher>> patchers;
   for (std::uint32_t i = 0; i < threads; ++i) {
     WEFT_TRY(auto patcher, BlockPatcher::open(journal, checkpoint, {i, threads}, shared));

@@ -12,11 +12,14 @@
 
 namespace weft::apply {
 
+// More threads than this gain nothing, and each pins a set of buffers.
+inline constexpr std::uint32_t kPatchThreadsMax = 8;
+
 // Threads: a value; one at a time.
 struct PatchOptions {
   std::uint32_t block_bytes = limits::kApplyBlockBytes;  // a power of two, at least 64 KiB
   std::uint32_t depth = 8;                               // blocks in flight per thread
-  std::uint32_t threads = 1;  // at most 8 are used; each has depth blocks of memory
+  std::uint32_t threads = 1;  // kPatchThreadsMax are used; each has depth blocks
   // Written behind the cursor while the apply goes on; 0: only the final sync writes back.
   std::uint64_t writeback_bytes = 64 * 1024 * 1024;
   // Forget the page cache behind the cursor: for machines whose cache is counted against a limit

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "apply/store/thread_priority.hpp"
 #include "weft/wire/digest.hpp"
 
 namespace weft::apply {
@@ -54,6 +55,7 @@ Duration Scrubber::pace(const ScrubSubject& subject) const {
 }
 
 void Scrubber::run() {
+  give_way_to_readers(options_.nice_steps);
   Duration wait = Duration::zero();
   std::uint32_t next = 0;
   while (rest(wait)) {

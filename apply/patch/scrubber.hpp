@@ -33,6 +33,7 @@ struct ScrubSubject {
 struct ScrubOptions {
   Duration period = std::chrono::hours(24);    // one pass; zero: no thread is started
   std::uint64_t bytes_per_second = 64 * kMiB;  // read no faster
+  std::uint32_t nice_steps = 0;                // give_way_to_readers, for its thread
   // Right now; nullopt while files change or nothing is known about them.
   std::function<std::optional<ScrubSubject>()> subject;
   std::function<void(Error)> on_damage;  // on the scrubber's thread

@@ -94,6 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"apply.engine = \"\"", "one of \"auto\""},
         BadLine{"apply.block_bytes = \"96KiB\"", "power of two"},
         BadLine{"apply.block_bytes = \"4KiB\"", "from 64KiB"},
+        BadLine{"apply.threads = 9", "from 0 to 8"}, BadLine{"apply.nice = -1", "from 0 to 19"},
+        BadLine{"apply.nice = 20", "from 0 to 19"},
         BadLine{"control.lost_after = 3", "such as \"250ms\""},
         BadLine{"control.lost_after = \"3\"", "such as \"250ms\""},
         BadLine{"control.lost_after = \"0s\"", "from 200ms"},
