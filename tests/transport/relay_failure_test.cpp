@@ -332,5 +332,31 @@ TEST(RelayFailure, AVanishedChildReleasesTheFramesItHeld) {
   EXPECT_TRUE(fleet.node(0).core->drained(fleet.plan().refit));
 }
 
+// The link of an only child goes down and the provider holds on to what was posted to it: its
+// parent still has slots for what comes, and is not taken for lost itself.
+TEST(RelayFailure, WritesThatAreStuckAtAnOnlyChildDoNotStopItsParent) {
+  for (const std::uint32_t slots : {3U, 4U, 8U}) {
+    FleetOptions options{.shape = "chain", .agents = 2, .slots_per_link = slots};
+    options.fake.early_completion = false;
+    RelayFleet fleet(options);
+    fleet.enter_all();
+    ASSERT_TRUE(fleet.stream(10));
+    fleet.network().freeze(*fleet.agent(1).fabric, true);
+    ASSERT_TRUE(fleet.until(
+        [&] {
+          if (fleet.injected(0) < 60) fleet.inject(0);
+          return fleet.agent(0).observer->frames.size() == 60 &&
+                 !fleet.agent(0).observer->lost.empty();
+        },
+        30s, 1ms))
+        << slots;
+    EXPECT_EQ(fleet.agent(0).observer->lost[0].member, "agent-1");
+    EXPECT_TRUE(fleet.node(0).observer->lost.empty()) << slots;
+    EXPECT_EQ(fleet.node(0).core->counters().demotions, 0U) << slots;
+    fleet.network().freeze(*fleet.agent(1).fabric, false);
+    fleet.leave_and_expect_all_slots_back();
+  }
+}
+
 }  // namespace
 }  // namespace weft::transport

@@ -38,12 +38,14 @@ bool RelayCore::is_short(OpenRefit& refit, TreeIndex tree) {
   return std::uint64_t{left} * 100 < std::uint64_t{slots_of(refit, tree)} * options_.low_percent;
 }
 
-// Writes that a provider holds on to cannot be taken back: no child may have all slots in such.
+// Writes that a provider holds on to cannot be taken back, not even when their child is lost: all
+// children together leave slots for what still comes, or the parent would wait and give this node
+// up.
 void RelayCore::set_windows(OpenRefit& refit) {
   for (std::uint32_t t = 0; t < refit.children.size(); ++t) {
     const auto count = static_cast<std::uint32_t>(refit.children[t].size());
-    const std::uint32_t share =
-        count < 2 ? kSlotsPerLinkMax : std::max(1U, slots_of(refit, TreeIndex{t}) * 3 / 4 / count);
+    if (count == 0) continue;
+    const std::uint32_t share = std::max(1U, slots_of(refit, TreeIndex{t}) * 3 / 4 / count);
     for (DownstreamLink* const link : refit.children[t]) link->window = share;
   }
 }
