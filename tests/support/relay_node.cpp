@@ -20,8 +20,10 @@
 
 #include "support/test_frame.hpp"
 #include "support/tracing_fabric.hpp"
+#include "support/trap_fabric.hpp"
 #include "transport/fabric/ofi_fabric.hpp"
 #include "transport/relay/relay.hpp"
+#include "transport/tree/reattach.hpp"
 #include "transport/tree/relay_plan.hpp"
 
 namespace weft::transport {
@@ -39,10 +41,11 @@ class NodeObserver final : public RelayObserver {
     FrameSequence sequence;
     const std::byte* address;
   };
-  void on_frame(const RefitId&, ProducerIndex producer, FrameSequence sequence,
+  void on_frame(const RefitId& refit, ProducerIndex producer, FrameSequence sequence,
                 SharedSlot frame) override {
     const bool good = holds_test_bytes(frame.frame());
     std::lock_guard lock(mutex);
+    held[refit].insert({producer, sequence});
     received.push_back({producer, sequence, frame.frame().data()});
     payload_bytes = static_cast<std::uint32_t>(frame.frame().size() - limits::kFrameHeaderBytes -
                                                wire::kIndexEntryBytes);
@@ -69,6 +72,7 @@ class NodeObserver final : public RelayObserver {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Received> received;
+  std::map<RefitId, std::set<std::pair<ProducerIndex, FrameSequence>>> held;
   std::uint64_t frames = 0;
   std::uint64_t bad = 0;
   std::vector<std::string> lost;
@@ -101,21 +105,14 @@ std::vector<std::byte> bytes_of(const std::string& hex) {
 // Threads: one at a time.
 class RelayNode {
  public:
-  bool open(const std::string& member_id, const std::string& provider, int lost_ms,
-            std::uint32_t low_percent, const std::string& address) {
+  bool open(const RelayOptions& options) {
     pool_ = *SlabPool::open({.slot_count = 32}, events_);
-    FabricOptions fabric_options;
-    fabric_options.provider = provider;
-    fabric_options.address = address;
-    auto fabric = open_fabric(fabric_options, events_);
+    auto fabric = open_fabric(options.fabric, events_);
     if (!fabric) return say("error " + fabric.error().message());
-    auto tracing = std::make_unique<TracingFabric>(std::move(*fabric));
+    auto trap = std::make_unique<TrapFabric>(std::move(*fabric));
+    trap_ = trap.get();
+    auto tracing = std::make_unique<TracingFabric>(std::move(trap));
     tracing_ = tracing.get();
-    RelayOptions options;
-    options.member_id = member_id;
-    options.times.lost = milliseconds(lost_ms);
-    options.times.suspect = milliseconds(lost_ms / 3);
-    options.low_percent = low_percent;
     auto relay = Relay::open_on(std::move(tracing), options, *pool_, observer_, events_);
     if (!relay) return say("error " + relay.error().message());
     relay_ = std::move(*relay);
@@ -133,6 +130,10 @@ class RelayNode {
     if (verb == "send") return send(in);
     if (verb == "drain") return drain(in);
     if (verb == "wait") return wait_frames(in);
+    if (verb == "whole") return wait_whole(in);
+    if (verb == "replan") return replan(in);
+    if (verb == "trap") return set_trap(in);
+    if (verb == "refetch") return refetch(in);
     if (verb == "waitlost") return wait_lost(in);
     if (verb == "check") return check();
     if (verb == "pace") return pace(in);
@@ -269,12 +270,63 @@ class RelayNode {
     return say("frames " + std::to_string(observer_.frames));
   }
 
+  // Of the refit entered last; a frame that came twice counts once.
+  bool wait_whole(std::istringstream& in) {
+    std::uint64_t frames = 0;
+    int timeout_ms = 0;
+    in >> frames >> timeout_ms;
+    std::unique_lock lock(observer_.mutex);
+    const auto& held = observer_.held[plan_.refit];
+    observer_.changed.wait_for(lock, milliseconds(timeout_ms),
+                               [&] { return held.size() >= frames; });
+    return say("whole " + std::to_string(held.size()) + " bad=" + std::to_string(observer_.bad));
+  }
+
+  // As a coordinator does it: the same trees without a node.
+  bool replan(std::istringstream& in) {
+    std::uint32_t gone = 0;
+    in >> gone;
+    wire::Plan plan = plan_;
+    ++plan.revision;
+    plan.nodes.erase(plan.nodes.begin() + gone);
+    auto trees = reattach({plan_, plan.nodes, std::vector<bool>(plan.nodes.size())});
+    if (!trees) return say("error " + trees.error().message());
+    plan.trees = std::move(*trees);
+    if (self_ > gone) --self_;
+    {
+      std::lock_guard lock(observer_.mutex);
+      plan_ = plan;
+    }
+    const Status entered = relay_->enter(plan_, NodeIndex{self_});
+    return say(entered ? "entered" : "error " + entered.error().message());
+  }
+
+  bool set_trap(std::istringstream& in) {
+    Trap trap;
+    in >> trap.action >> trap.point >> trap.count;
+    trap_->arm(std::move(trap));
+    return say("armed");
+  }
+
+  bool refetch(std::istringstream& in) {
+    FrameSequence sequence;
+    in >> sequence.value;
+    {
+      std::lock_guard lock(observer_.mutex);
+      observer_.held[plan_.refit].erase({ProducerIndex{0}, sequence});
+    }
+    relay_->refetch(plan_.refit, ProducerIndex{0}, sequence);
+    return say("asked");
+  }
+
   bool wait_lost(std::istringstream& in) {
     int timeout_ms = 0;
-    in >> timeout_ms;
+    std::size_t count = 1;
+    in >> timeout_ms >> count;
+    if (!in) count = 1;
     std::unique_lock lock(observer_.mutex);
     observer_.changed.wait_for(lock, milliseconds(timeout_ms),
-                               [&] { return !observer_.lost.empty(); });
+                               [&] { return observer_.lost.size() >= count; });
     std::string text = "lost";
     for (const std::string& member : observer_.lost) text += " " + member;
     return say(text);
@@ -308,6 +360,7 @@ class RelayNode {
   std::unique_ptr<SlabPool> pool_;
   NodeObserver observer_;
   TracingFabric* tracing_ = nullptr;
+  TrapFabric* trap_ = nullptr;
   std::unique_ptr<Relay> relay_;
   wire::Plan plan_;
   std::uint32_t self_ = 0;
@@ -318,14 +371,21 @@ class RelayNode {
 }  // namespace
 }  // namespace weft::transport
 
-// relay_node MEMBER PROVIDER LOST_MS LOW_PERCENT [ADDRESS]
+// relay_node MEMBER PROVIDER LOST_MS LOW_PERCENT [ADDRESS [CONNECT_MS]]
 int main(int argc, char** argv) {
-  if (argc < 5 || argc > 6) return 2;
+  if (argc < 5 || argc > 7) return 2;
   alarm(weft::transport::kAlarmSeconds);
+  const std::chrono::milliseconds lost(std::stoi(argv[3]));
+  weft::transport::RelayOptions options;
+  options.member_id = argv[1];
+  options.fabric.provider = argv[2];
+  options.fabric.address = argc > 5 ? argv[5] : "127.0.0.1";
+  options.times.lost = lost;
+  options.times.suspect = lost / 3;
+  options.low_percent = static_cast<std::uint32_t>(std::stoi(argv[4]));
+  if (argc > 6) options.times.connect = std::chrono::milliseconds(std::stoi(argv[6]));
   weft::transport::RelayNode node;
-  if (!node.open(argv[1], argv[2], std::stoi(argv[3]),
-                 static_cast<std::uint32_t>(std::stoi(argv[4])), argc == 6 ? argv[5] : "127.0.0.1"))
-    return 1;
+  if (!node.open(options)) return 1;
   std::string line;
   while (std::getline(std::cin, line) && line != "quit") node.carry_out(line);
   node.close();

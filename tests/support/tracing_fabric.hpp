@@ -6,56 +6,32 @@
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
 
-#include "transport/fabric/fabric.hpp"
+#include "support/wrapped_fabric.hpp"
 
 namespace weft::transport {
 
 // Threads: owner, like the fabric it wraps; posted() any.
-class TracingFabric final : public Fabric {
+class TracingFabric final : public WrappedFabric {
  public:
-  explicit TracingFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+  explicit TracingFabric(std::unique_ptr<Fabric> inner) : WrappedFabric(std::move(inner)) {}
 
   std::multiset<const std::byte*> posted() const {
     std::lock_guard lock(mutex_);
     return posted_;
   }
 
-  void adopt_thread() override { inner_->adopt_thread(); }
-  const FabricFacts& facts() const override { return inner_->facts(); }
-  std::vector<std::byte> local_address() const override { return inner_->local_address(); }
-  Result<PeerHandle> insert_peer(std::span<const std::byte> address) override {
-    return inner_->insert_peer(address);
-  }
-  void remove_peer(PeerHandle peer) override { inner_->remove_peer(peer); }
-  Result<MemoryHandle> register_memory(std::span<std::byte> bytes, MemoryAccess access) override {
-    return inner_->register_memory(bytes, access);
-  }
-  RemoteMemory remote_memory(MemoryHandle memory) const override {
-    return inner_->remote_memory(memory);
-  }
-  void unregister(MemoryHandle memory) override { inner_->unregister(memory); }
-  Posted post_send(PeerHandle peer, std::span<const std::byte> message) override {
-    return inner_->post_send(peer, message);
-  }
-  std::size_t poll(std::span<FabricEvent> events) override { return inner_->poll(events); }
-  void close() override { inner_->close(); }
-
  protected:
   Posted do_write(const RemoteOperation& write) override {
-    const Posted posted = inner_->post_write(write);
+    const Posted posted = WrappedFabric::do_write(write);
     if (posted == Posted::kPosted) {
       std::lock_guard lock(mutex_);
       posted_.insert(write.bytes.data());
     }
     return posted;
   }
-  Posted do_read(const RemoteOperation& read) override { return inner_->post_read(read); }
-  bool covers(MemoryHandle, std::span<const std::byte>) const override { return true; }
 
  private:
-  std::unique_ptr<Fabric> inner_;
   mutable std::mutex mutex_;
   std::multiset<const std::byte*> posted_;
 };
