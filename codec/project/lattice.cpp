@@ -31,8 +31,10 @@ Status check_form(const std::vector<Tile>& tiles, std::uint32_t producer_count) 
                      "lattice: a tile of producer " + std::to_string(tile.producer.value) + " of " +
                          std::to_string(producer_count));
     }
+    // Nothing stands behind the last axis: run_count() would count it.
+    bool sound = std::all_of(tile.outer.begin() + tile.axis_count(), tile.outer.end(),
+                             [](const TileAxis& axis) { return axis == TileAxis{}; });
     std::uint64_t runs = 1;
-    bool sound = true;
     for (std::uint32_t i = 0; i < tile.axis_count() && sound; ++i) {
       sound = tile.outer[i].extent <= tile.element_count / runs;
       runs *= sound ? tile.outer[i].extent : 1;

@@ -123,6 +123,19 @@ TEST(Lattice, RefusesGapsOverlapsAndStrays) {
   }
 }
 
+// The extents behind an empty axis would be counted: a tile of 0 elements per run divides by zero.
+TEST(Lattice, RefusesAxesBehindAnEmptyOne) {
+  const Schema schema = two_tensors();
+  const Tile hidden{kA, {0}, 0, 600'000, {{{0, 0}, {~std::uint64_t{0}, 1}}}};
+  const Tile stride_alone{kA, {0}, 0, 600'000, {{{0, 0}, {0, 1}}}};
+  const Tile behind_one{kA, {0}, 0, 600'000, {{{2, 300'000}, {0, 0}, {3, 1}}}};
+  for (const Tile& tile : {hidden, stride_alone, behind_one}) {
+    const auto refused = Lattice::from_tiles(schema, {{kB, {0}, 0, 131'073}, tile}, 1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConfig);
+  }
+}
+
 TEST(Lattice, DecodesToWhatWasEncoded) {
   const Schema schema = two_tensors();
   const auto lattice = Lattice::default_for(schema);

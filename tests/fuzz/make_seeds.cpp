@@ -2,6 +2,7 @@
 // Writes the seeds in tests/fuzz/corpus: make_seeds DIRECTORY. Same output every time; run it again
 // when a format changes.
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,6 +11,8 @@
 #include "codec/chunk_cases.hpp"
 #include "codec/encode/encode_chunk.hpp"
 #include "codec/frame/frame_builder.hpp"
+#include "codec/project/lattice.hpp"
+#include "fuzz/fuzz_schema.hpp"
 #include "support/memory_slots.hpp"
 
 namespace {
@@ -110,6 +113,43 @@ void make_chunk_seeds(const std::filesystem::path& corpus) {
   }
 }
 
+// Of the default lattice, of runs for two producers, and of columns.
+void make_lattice_seeds(const std::filesystem::path& corpus) {
+  SeedFolder lattices(corpus, "fuzz_lattice");
+  const codec::Schema& schema = fuzz::fuzz_schema();
+  const auto whole = *codec::Lattice::default_for(schema);
+  const auto add = [&](std::vector<codec::Tile> tiles, std::uint32_t producer_count) {
+    const auto lattice = codec::Lattice::from_tiles(schema, std::move(tiles), producer_count);
+    if (!lattice) std::abort();
+    const Bytes encoded = lattice->encode();
+    Bytes seed{std::byte{1}};
+    seed.insert(seed.end(), encoded.begin(), encoded.end());
+    lattices.add(seed);
+  };
+  add(whole.tiles(), 1);
+  std::vector<codec::Tile> runs = whole.tiles();
+  runs[0].element_count = 5;
+  runs.push_back({runs[0].tensor, {1}, 5, 19, {}});
+  add(runs, 2);
+  std::vector<codec::Tile> columns = whole.tiles();
+  columns[0] = {columns[0].tensor, {0}, 0, 6, {{{6, 4}}}};
+  columns.push_back({columns[0].tensor, {1}, 1, 18, {{{6, 4}}}});
+  add(columns, 2);
+}
+
+void make_box_seeds(const std::filesystem::path& corpus) {
+  SeedFolder boxes(corpus, "fuzz_boxes");
+  boxes.add(std::string("weft-boxes 1\n"));
+  boxes.add(
+      std::string("weft-boxes 1\n# columns\nsource \"w\" 12\n"
+                  "box \"w\" 0 -> \"a\" 2 (6 2 4) (2 1 1)\r\n"));
+  boxes.add(
+      std::string("weft-boxes 1\nsource \"x\" 7\nsource \"y\" 265189\n"
+                  "box \"x\" 0 -> \"b\" 0 (7 1 1)\nbox \"y\" 0 -> \"long\" 0 (265189 1 1)\n"
+                  "box \"x\" 3 -> \"one \\\"q\\\" \\\\\" 0\nbox \"y\" 5 -> \"c\" 0 (12 0 1)\n"
+                  "box \"y\" 0 -> \"a\" 0 (4 6 1) (6 1 4)\n"));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -120,5 +160,7 @@ int main(int count, char** arguments) {
   make_header_seeds(arguments[1]);
   make_frame_seeds(arguments[1]);
   make_chunk_seeds(arguments[1]);
+  make_lattice_seeds(arguments[1]);
+  make_box_seeds(arguments[1]);
   return 0;
 }
