@@ -2,6 +2,7 @@
 #include "apply/journal/change_fold.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -103,6 +104,7 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
     WEFT_TRY(const RecordHeader header, load_record_header(held.bytes));
     held.begin_element = header.first_element;
     held.end_element = header.first_element + header.element_count;
+    held.changed_count = header.changed_count;
     if (header.tensor != window.index || header.element_bytes != window.tensor->element_bytes ||
         held.end_element > window.tensor->element_count ||
         stream.ahead->address != window.address + held.begin_element * header.element_bytes) {
@@ -114,56 +116,81 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
   return ok();
 }
 
-// Offsets and values of the elements that are touched; a few in a hundred, as a rule.
+// Offsets and values of the elements that are touched.
 template <std::size_t Width>
 void ChangeFold::pick(std::uint64_t begin) {
-  const std::size_t count = touched_.size();
-  const std::uint8_t* const touched = touched_.data();
   std::uint64_t* offset = offsets_.data();
   std::byte* value = values_.data();
-  const auto take = [&](std::size_t i) {
-    if (touched[i] == 0) return;
-    *offset++ = begin + i;
-    std::memcpy(value, window_values_.data() + i * Width, Width);
-    value += Width;
-  };
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    std::uint64_t eight = 0;
-    std::memcpy(&eight, touched + i, 8);
-    if (eight == 0) continue;
-    for (std::size_t k = i; k < i + 8; ++k) take(k);
+  for (std::size_t w = 0; w < touched_.size(); ++w) {
+    for (std::uint64_t word = touched_[w]; word != 0; word &= word - 1) {
+      const std::size_t place = w * 64 + static_cast<std::size_t>(std::countr_zero(word));
+      *offset++ = begin + place;
+      std::memcpy(value, window_values_.data() + place * Width, Width);
+      value += Width;
+    }
   }
-  for (; i < count; ++i) take(i);
 }
 
-bool ChangeFold::hand_out(const Window& window, const Visit& visit, std::uint64_t& total) {
+// The records of one refit that stand behind one another: they are the list as they are. False: it
+// takes a window to find what is named twice, or what of it lies in this one.
+bool ChangeFold::list(const Window& window) {
+  const std::vector<Held>* only = nullptr;
+  for (const Stream& stream : streams_) {
+    if (stream.held.empty()) continue;
+    if (only != nullptr) return false;
+    only = &stream.held;
+  }
+  if (only == nullptr) return false;
+  std::size_t count = 0;
+  std::uint64_t end = window.begin;
+  for (const Held& held : *only) {
+    if (held.begin_element < end || held.end_element > window.end) return false;
+    end = held.end_element;
+    count += held.changed_count;
+  }
+  const std::size_t width = window.tensor->element_bytes;
+  offsets_.resize(count);
+  values_.resize(count * width);
+  std::size_t at = 0;
+  for (const Held& held : *only) {
+    list_record(held.bytes, std::span(offsets_).subspan(at, held.changed_count),
+                std::span(values_).subspan(at * width, held.changed_count * width));
+    at += held.changed_count;
+  }
+  return true;
+}
+
+// Every record of the window over the ones before it.
+void ChangeFold::merge(const Window& window) {
   const auto count = static_cast<std::size_t>(window.end - window.begin);
   const std::size_t width = window.tensor->element_bytes;
-  touched_.assign(count, 0);
+  touched_.assign((count + 63) / 64, 0);
   window_values_.resize(count * width);
-  for (Stream& stream : streams_) {  // oldest first: later values win
+  for (const Stream& stream : streams_) {  // oldest first: later values win
     for (const Held& held : stream.held) {
-      scatter_record(held.bytes, {window.begin, touched_, window_values_});
+      scatter_record(held.bytes, {window.begin, count, touched_, window_values_});
     }
-    std::erase_if(stream.held, [&](const Held& held) { return held.end_element <= window.end; });
   }
-  const auto hits = static_cast<std::size_t>(std::count(touched_.begin(), touched_.end(), 1));
+  std::size_t hits = 0;
+  for (const std::uint64_t word : touched_) hits += static_cast<std::size_t>(std::popcount(word));
   offsets_.resize(hits);
   values_.resize(hits * width);
   switch (width) {
     case 1:
-      pick<1>(window.begin);
-      break;
+      return pick<1>(window.begin);
     case 2:
-      pick<2>(window.begin);
-      break;
+      return pick<2>(window.begin);
     case 4:
-      pick<4>(window.begin);
-      break;
+      return pick<4>(window.begin);
     default:
-      pick<8>(window.begin);
-      break;
+      return pick<8>(window.begin);
+  }
+}
+
+bool ChangeFold::hand_out(const Window& window, const Visit& visit, std::uint64_t& total) {
+  if (!list(window)) merge(window);
+  for (Stream& stream : streams_) {
+    std::erase_if(stream.held, [&](const Held& held) { return held.end_element <= window.end; });
   }
   total += offsets_.size();
   return offsets_.empty() || visit(*window.tensor, offsets_, values_);

@@ -35,6 +35,7 @@ class ChangeFold {
   struct Held {
     std::uint64_t begin_element = 0;
     std::uint64_t end_element = 0;
+    std::uint32_t changed_count = 0;
     std::vector<std::byte> bytes;
   };
   struct Stream {
@@ -54,6 +55,8 @@ class ChangeFold {
   Result<bool> next_window(Window& window);
   Status place(Window& window, std::uint64_t address) const;
   Status gather(Stream& stream, const Window& window);
+  bool list(const Window& window);
+  void merge(const Window& window);
   template <std::size_t Width>
   void pick(std::uint64_t begin);
   bool hand_out(const Window& window, const Visit& visit, std::uint64_t& total);
@@ -63,7 +66,7 @@ class ChangeFold {
   std::vector<Stream> streams_;
   std::vector<TensorIndex> by_address_;
   std::vector<std::uint64_t> addresses_;  // of by_address_
-  std::vector<std::uint8_t> touched_;
+  std::vector<std::uint64_t> touched_;    // a bit per element of the window
   std::vector<std::byte> window_values_;
   std::vector<std::uint64_t> offsets_;
   std::vector<std::byte> values_;

@@ -208,8 +208,8 @@ void scatter_elements(const RecordHeader& header, std::span<const std::byte> pay
     const std::uint64_t element = header.first_element + position;
     if (element < window.first_element) return;
     const std::uint64_t place = element - window.first_element;
-    if (place >= window.touched.size()) return;
-    window.touched[static_cast<std::size_t>(place)] = 1;
+    if (place >= window.element_count) return;
+    window.touched[static_cast<std::size_t>(place / 64)] |= std::uint64_t{1} << (place % 64);
     std::memcpy(window.values.data() + static_cast<std::size_t>(place) * kBytes, value, kBytes);
   });
 }
@@ -346,6 +346,19 @@ void scatter_record(std::span<const std::byte> record, const ElementWindow& wind
     default:
       return scatter_elements<8>(header, payload, window);
   }
+}
+
+void list_record(std::span<const std::byte> record, std::span<std::uint64_t> offsets,
+                 std::span<std::byte> values) {
+  const RecordHeader header = parse_header(record);
+  WEFT_ASSERT(offsets.size() == header.changed_count &&
+              values.size() == offsets.size() * header.element_bytes);
+  const auto payload = record.subspan(kRecordHeaderBytes);
+  std::memcpy(values.data(), payload.data() + (payload.size() - values.size()), values.size());
+  std::uint64_t* next = offsets.data();
+  for_each_change(header, payload, [&next, &header](std::uint32_t position, const std::byte*) {
+    *next++ = header.first_element + position;
+  });
 }
 
 void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,

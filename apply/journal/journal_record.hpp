@@ -67,10 +67,17 @@ void apply_record(const RecordInBlock& place, std::span<std::byte> block);
 // from the window's first element on, and marks those elements.
 struct ElementWindow {
   std::uint64_t first_element = 0;
-  std::span<std::uint8_t> touched;  // one flag per element
+  std::uint64_t element_count = 0;
+  std::span<std::uint64_t> touched;  // one bit per element
   std::span<std::byte> values;
 };
 void scatter_record(std::span<const std::byte> record, const ElementWindow& window);
+
+// Lists the changed elements of a checked record, ascending: their flat indices in the tensor, and
+// their values as they stand in the record. `offsets` holds changed_count numbers, `values` as many
+// elements.
+void list_record(std::span<const std::byte> record, std::span<std::uint64_t> offsets,
+                 std::span<std::byte> values);
 
 // Marks the pages of the block that apply_record would change (or, when they are many, all that the
 // record covers): one flag per `page_bytes`.

@@ -58,6 +58,37 @@ TEST(JournalRecord, AppliesToTheNewBytesForEveryDensityAndElementSize) {
   }
 }
 
+// Two ways to the same elements: listed, and scattered over a window with a bit per element.
+TEST(JournalRecord, ListsWhatItScattersForEveryDensityAndElementSize) {
+  for (const std::uint8_t element_bytes : kElementSizes) {
+    for (const double density : {0.0, 0.0005, 0.03, 0.2, 0.6, 1.0}) {
+      const std::uint32_t count = 60'000 / element_bytes + 3;
+      const Change change = make_change(count, element_bytes, density, 5);
+      const auto header = load_record_header(change.record);
+      ASSERT_TRUE(header);
+      std::vector<std::uint64_t> offsets(header->changed_count);
+      std::vector<std::byte> values(offsets.size() * element_bytes);
+      list_record(change.record, offsets, values);
+      std::vector<std::uint64_t> touched((count + 63) / 64);
+      std::vector<std::byte> window(change.old_bytes);
+      scatter_record(change.record, {1000, count, touched, window});
+      ASSERT_EQ(window, change.new_bytes);
+      auto listed = change.old_bytes;
+      std::vector<std::uint64_t> named((count + 63) / 64);
+      for (std::size_t i = 0; i < offsets.size(); ++i) {
+        const std::uint64_t place = offsets[i] - 1000;
+        ASSERT_LT(place, count);
+        named[place / 64] |= std::uint64_t{1} << (place % 64);
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * element_bytes), element_bytes,
+                    listed.begin() + static_cast<std::ptrdiff_t>(place * element_bytes));
+      }
+      EXPECT_EQ(listed, change.new_bytes) << int{element_bytes} << " " << density;
+      EXPECT_EQ(named, touched) << int{element_bytes} << " " << density;
+      EXPECT_TRUE(std::is_sorted(offsets.begin(), offsets.end()));
+    }
+  }
+}
+
 TEST(JournalRecord, IsAboutThreeBytesPerChangeAtThreePercent) {
   const Change change = make_change(262'144, 2, 0.03, 1);
   const double per_change =
