@@ -60,7 +60,7 @@ apply::HookFacts NodeAgent::Body::hook_facts(const RefitId& refit, const Content
 Status NodeAgent::Body::before_apply(const apply::agent::ApplyJournal& action,
                                      bool& by_hook) const {
   if (!hooks_->has_before_apply()) return ok();
-  const Status told = hooks_->before_apply(hook_facts(action.refit, action.target));
+  Status told = hooks_->before_apply(hook_facts(action.refit, action.target));
   by_hook = !told;
   return told;
 }

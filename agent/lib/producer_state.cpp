@@ -94,6 +94,7 @@ Status ProducerState::append(const apply::ProducerRecord& record) {
   if (log_.half_full()) {
     const auto kept = apply::compact_producer(records_);
     std::vector<apply::LogRecord> raw;
+    raw.reserve(kept.size());
     for (const apply::ProducerRecord& each : kept) raw.push_back(apply::encode(each));
     WEFT_TRY_STATUS(log_.rewrite(raw));
     records_ = kept;

@@ -258,7 +258,7 @@ Status TrainRefit::put_residual(std::string_view name, const ResidualConverter& 
   }
   put_.tensors[place].put = true;
   put_.tensors[place].converter = &converter;
-  const Status scanned = scan(place);
+  Status scanned = scan(place);
   put_.tensors[place].converter = nullptr;
   return scanned;
 }

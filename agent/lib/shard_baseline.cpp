@@ -62,10 +62,10 @@ Status ShardBaseline::for_each_chunk(std::uint32_t threads,
   Guarded<Status> failed;
   const auto run = [&] {
     for (std::uint32_t i = next++; i < chunks_.count; i = next++) {
-      if (Status done = work({chunks_.first.value + i}); !done) {
-        failed.with([&](Status& status) { status = std::move(done); });
-        return;
-      }
+      Status done = work({chunks_.first.value + i});
+      if (done) continue;
+      failed.with([&](Status& status) { status = std::move(done); });
+      return;
     }
   };
   std::vector<std::thread> others;
