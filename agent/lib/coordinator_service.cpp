@@ -108,11 +108,11 @@ transport::FleetStatus make_status(const apply::FleetView& view) {
   }
   for (const apply::MemberView& member : view.members) {
     const auto parent = parents.find(member.id);
-    status.members.push_back({member.id, member.role, member.state, member.content, member.cause,
-                              member.region, member.ready, member.connected, member.unconfirmed,
-                              member.process, milliseconds_of(member.silent), member.frames,
-                              member.bytes,
-                              parent == parents.end() ? std::string() : parent->second});
+    status.members.push_back(
+        {member.id, member.role, member.state, member.content, member.cause, member.region,
+         member.ready, member.connected, member.unconfirmed, member.process,
+         milliseconds_of(member.silent), member.frames, member.bytes,
+         parent == parents.end() ? std::string() : parent->second, member.scrub});
   }
   return status;
 }

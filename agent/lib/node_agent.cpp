@@ -110,6 +110,20 @@ void NodeAgent::Body::open_scrubber() {
   scrubber_ = std::make_unique<apply::Scrubber>(std::move(options));
 }
 
+namespace {
+
+wire::ScrubReport scrub_report(const apply::ScrubProgress& progress, TimePoint now) {
+  wire::ScrubReport report{std::nullopt, progress.passes, progress.chunks_checked,
+                           progress.chunk_count, progress.damaged_chunks};
+  if (progress.pass_ended) {
+    report.age_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - *progress.pass_ended).count());
+  }
+  return report;
+}
+
+}  // namespace
+
 // Table, its lattice and the files belong together only while none of them changes.
 std::optional<apply::ScrubSubject> NodeAgent::Body::scrub_subject() const {
   const auto changing = [this] {
@@ -297,6 +311,9 @@ std::shared_ptr<RefitRun> NodeAgent::Body::take_run(const RefitId& refit) {
 
 void NodeAgent::Body::act(apply::agent::Send& action) {
   if (action.session != session_ || session_.value == 0) return;
+  if (auto* heartbeat = std::get_if<wire::Heartbeat>(&action.message)) {
+    heartbeat->scrub = scrub_report(scrubber_->progress(), std::chrono::steady_clock::now());
+  }
   // A full or closed session ends with on_disconnected; what was to be said is said again then.
   if (auto sent = client_->send(action.message); !sent) {
     events_.report(Severity::kDebug, "message_dropped",

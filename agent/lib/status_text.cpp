@@ -22,6 +22,24 @@ void write_cause(JsonWriter& json, const std::optional<wire::Cause>& cause) {
   json.end_object();
 }
 
+// The names of an agent's own page.
+void write_scrub(JsonWriter& json, const std::optional<wire::ScrubReport>& scrub) {
+  json.key("scrub");
+  if (!scrub) {
+    json.null();
+    return;
+  }
+  json.begin_object().member("chunks_checked", scrub->chunks_checked);
+  json.member("chunk_count", scrub->chunk_count).member("passes", scrub->passes);
+  json.member("damaged_chunks", scrub->damaged_chunks).key("last_pass_seconds_ago");
+  if (scrub->age_ms) {
+    json.value(static_cast<double>(*scrub->age_ms) / 1e3);
+  } else {
+    json.null();
+  }
+  json.end_object();
+}
+
 void write_member(JsonWriter& json, const transport::MemberStatus& member) {
   json.begin_object().member("id", member.id).member("role", to_string(member.role));
   json.member("state", to_string(member.state)).member("version", member.content.version.value);
@@ -30,7 +48,9 @@ void write_member(JsonWriter& json, const transport::MemberStatus& member) {
   json.member("ready", member.ready).member("connected", member.connected);
   json.member("unconfirmed", member.unconfirmed).member("region", member.region);
   json.member("silent_ms", member.silent_ms).member("frames", member.frames);
-  json.member("bytes", member.bytes).member("parent", member.parent).end_object();
+  json.member("bytes", member.bytes).member("parent", member.parent);
+  write_scrub(json, member.scrub);
+  json.end_object();
 }
 
 void write_refit(JsonWriter& json, const transport::RefitStatus& refit) {
@@ -61,7 +81,7 @@ std::string label(const std::string& value) {
   return "\"" + escaped + "\"";
 }
 
-using Row = std::array<std::string, 7>;
+using Row = std::array<std::string, 8>;
 
 std::string table(const std::vector<Row>& rows) {
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
@@ -86,6 +106,17 @@ std::string short_hex(const Digest& digest) {
 
 std::string in_words(const std::optional<wire::Cause>& cause) {
   return cause ? std::string(to_string(cause->code)) + ": " + cause->detail : std::string();
+}
+
+// When all of a member's chunks were last found to be what they should be.
+std::string verified_ago(const std::optional<wire::ScrubReport>& scrub) {
+  if (!scrub) return "-";
+  if (!scrub->age_ms) return "never";
+  const std::uint64_t seconds = *scrub->age_ms / 1000;
+  if (seconds < 120) return std::to_string(seconds) + " s ago";
+  if (seconds < 7200) return std::to_string(seconds / 60) + " min ago";
+  if (seconds < 172'800) return std::to_string(seconds / 3600) + " h ago";
+  return std::to_string(seconds / 86'400) + " d ago";
 }
 
 }  // namespace
@@ -134,12 +165,14 @@ std::string status_text(const transport::FleetStatus& status) {
             (last.settled ? "" : " so far") +
             (last.cause ? ", " + in_words(last.cause) : std::string()) + "\n";
   }
-  std::vector<Row> rows = {{"MEMBER", "STATE", "VERSION", "ROOT", "READY", "BYTES", "CAUSE"}};
+  std::vector<Row> rows = {
+      {"MEMBER", "STATE", "VERSION", "ROOT", "READY", "BYTES", "VERIFIED", "CAUSE"}};
   for (const transport::MemberStatus& member : status.members) {
     rows.push_back({member.id + (member.role == wire::Role::kProducer ? " (producer)" : ""),
                     to_string(member.state), std::to_string(member.content.version.value),
                     short_hex(member.content.root), member.ready ? "yes" : "no",
-                    member.bytes == 0 ? "-" : human_bytes(member.bytes), in_words(member.cause)});
+                    member.bytes == 0 ? "-" : human_bytes(member.bytes), verified_ago(member.scrub),
+                    in_words(member.cause)});
   }
   text += status.members.empty() ? "no members\n" : table(rows);
   text.pop_back();

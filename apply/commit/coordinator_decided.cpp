@@ -142,7 +142,11 @@ void CoordinatorRole::said(Member& member, const wire::DecisionQuery& query) {
   answer(member, query.prepared);
 }
 
-void CoordinatorRole::said(Member&, const wire::Heartbeat&) {}
+void CoordinatorRole::said(Member& member, const wire::Heartbeat& heartbeat) {
+  if (!heartbeat.scrub) return;
+  member.scrub = heartbeat.scrub;
+  member.scrub_at = now_;
+}
 void CoordinatorRole::said(Member&, const wire::Hello&) {}
 
 // What the log says of this refit. A refit of this epoch that is not open was decided here; one of

@@ -198,6 +198,11 @@ FleetView CoordinatorRole::view() const {
     shown.region = member.hello.endpoint.region;
     shown.process = member.hello.endpoint.process;
     shown.silent = now_ - member.heard_at;
+    shown.scrub = member.scrub;
+    if (shown.scrub && shown.scrub->age_ms) {
+      *shown.scrub->age_ms += static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(now_ - member.scrub_at).count());
+    }
     if (open_) {
       if (const auto found = open_->planned.find(id); found != open_->planned.end()) {
         shown.frames = found->second.frames;

@@ -67,6 +67,8 @@ class CoordinatorRole {
     bool lost = false;  // silent for too long
     TimePoint heard_at;
     TimePoint sent_at;
+    std::optional<wire::ScrubReport> scrub;
+    TimePoint scrub_at;                   // when it was told
     std::optional<wire::Cause> excluded;  // left out of plans until it says it is clean
   };
   enum class Phase : std::uint8_t {

@@ -25,6 +25,7 @@ struct MemberView {
   Duration silent{};         // since its last message
   std::uint64_t frames = 0;  // of the open refit: received and resolved
   std::uint64_t bytes = 0;
+  std::optional<wire::ScrubReport> scrub;  // the last one told; its age goes on
   bool connected = false;
   bool unconfirmed = false;  // has not acknowledged a commit yet
 };

@@ -23,6 +23,7 @@ transport::FleetStatus sample() {
   member.content = status.committed;
   member.cause = wire::Cause{ErrorCode::kNoSpace, "1 GiB needed"};
   member.bytes = 3 << 20;
+  member.scrub = wire::ScrubReport{7'260'000, 3, 17, 4000, 0};
   status.members.push_back(member);
   status.refit = transport::RefitStatus{
       {{3, ProcessId{9}}, 1}, "streaming", Version{7}, Version{8}, "star", 4, 1, 2, 0, 55, 1500};
@@ -65,6 +66,20 @@ TEST(StatusText, TextShowsMembersCausesAndTheOpenRefit) {
   EXPECT_NE(text.find("no_space: 1 GiB needed"), std::string::npos) << text;
   EXPECT_NE(text.find("timeout: no votes"), std::string::npos) << text;
   EXPECT_NE(text.find("3.0 MiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 h ago"), std::string::npos) << text;
+}
+
+TEST(StatusText, JsonTellsHowOldTheProofOfAMembersFilesIs) {
+  auto status = sample();
+  EXPECT_NE(
+      status_json(status).find(R"("passes":3,"damaged_chunks":0,"last_pass_seconds_ago":7260)"),
+      std::string::npos)
+      << status_json(status);
+  status.members[0].scrub->age_ms.reset();
+  EXPECT_NE(status_json(status).find(R"("last_pass_seconds_ago":null)"), std::string::npos);
+  EXPECT_NE(status_text(status).find("never"), std::string::npos) << status_text(status);
+  status.members[0].scrub.reset();
+  EXPECT_NE(status_json(status).find(R"("scrub":null)"), std::string::npos);
 }
 
 TEST(StatusText, MetricsEscapeLabels) {

@@ -314,7 +314,8 @@ TEST_F(ControlTest, StatusAnswersTheSnapshot) {
   seen_.answer_.committed = tests::sample_content(3);
   seen_.answer_.members.push_back({"a", wire::Role::kAgent, wire::MemberState::kLagging,
                                    tests::sample_content(2), tests::sample_cause(), "", true, true,
-                                   false, ProcessId{4}, 1, 2, 3, ""});
+                                   false, ProcessId{4}, 1, 2, 3, "",
+                                   wire::ScrubReport{90'000, 3, 17, 4000, 1}});
   const auto status = fetch_status({server->address(), {}});
   ASSERT_TRUE(status) << status.error().message();
   EXPECT_TRUE(*status == seen_.answer_);

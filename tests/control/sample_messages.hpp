@@ -83,7 +83,9 @@ inline std::vector<wire::MemberMessage> sample_member_messages() {
           wire::Ack{sample_refit(), sample_content(71), sample_cause()},
           wire::DecisionQuery{{sample_refit(), sample_content(81), sample_content(82)}},
           wire::AbortRequest{sample_refit(), 83, sample_cause()},
-          wire::Heartbeat{}};
+          wire::Heartbeat{},
+          wire::Heartbeat{wire::ScrubReport{}},
+          wire::Heartbeat{wire::ScrubReport{90'000, 3, 17, 4000, 1}}};
 }
 
 inline std::vector<wire::CoordinatorMessage> sample_coordinator_messages() {

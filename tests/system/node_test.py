@@ -215,6 +215,11 @@ class Scrubbing(NodeTest):
             return json.loads(self.get("/status.json")[1])["node"]["scrub"]["passes"] >= 2
         wait_until("two passes have found nothing", scrubbed, 60)
         self.assertEqual(self.get("/readyz")[0], 200)
+
+        def told():
+            scrub = fleet.status()["members"][0]["scrub"]
+            return scrub and scrub["passes"] >= 2 and scrub
+        self.assertLess(wait_until("the fleet is told", told)["last_pass_seconds_ago"], 60)
         path = sorted(fleet.weights(0).glob("*.safetensors"))[0]
         with open(path, "r+b") as file:
             file.seek(-1000, 2)

@@ -28,6 +28,7 @@ struct MemberStatus {
   std::uint64_t frames = 0;     // of the open refit: received and resolved
   std::uint64_t bytes = 0;
   std::string parent;  // in the first tree of the open refit; empty: none, or not planned
+  std::optional<wire::ScrubReport> scrub;  // an agent's, its age as of now
   auto operator<=>(const MemberStatus&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <google/protobuf/stubs/logging.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,14 @@ namespace weft::transport {
 namespace {
 
 namespace pb = weft::control::v1;
+
+std::optional<wire::ScrubReport> read_scrub(bool present, const pb::ScrubReport& from) {
+  if (!present) return std::nullopt;
+  wire::ScrubReport to{std::nullopt, from.passes(), from.chunks_checked(), from.chunk_count(),
+                       from.damaged_chunks()};
+  if (from.has_age_ms()) to.age_ms = from.age_ms();
+  return to;
+}
 
 // Walks one message and keeps the first thing that is wrong with it.
 // Threads: one at a time.
@@ -304,7 +313,7 @@ wire::MemberMessage read(MessageReader& in, const pb::MemberMessage& from) {
           from.abort_request().request(),
           in.cause(from.abort_request().has_cause(), from.abort_request().cause())};
     case pb::MemberMessage::kHeartbeat:
-      return wire::Heartbeat{};
+      return wire::Heartbeat{read_scrub(from.heartbeat().has_scrub(), from.heartbeat().scrub())};
     case pb::MemberMessage::BODY_NOT_SET:
       break;
   }
@@ -357,6 +366,7 @@ MemberStatus read(MessageReader& in, const pb::MemberStatus& from) {
   to.unconfirmed = from.unconfirmed();
   to.process = ProcessId{from.process()};
   to.silent_ms = from.silent_ms();
+  to.scrub = read_scrub(from.has_scrub(), from.scrub());
   to.frames = from.frames();
   to.bytes = from.bytes();
   to.parent = in.text(from.parent(), limits::kMemberIdBytesMax, "parent is too long");

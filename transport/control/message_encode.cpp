@@ -211,6 +211,14 @@ void put(const wire::RefitOutcome& from, pb::RefitOutcome* to) {
   if (from.cause) put(*from.cause, to->mutable_cause());
 }
 
+void put(const wire::ScrubReport& from, pb::ScrubReport* to) {
+  if (from.age_ms) to->set_age_ms(*from.age_ms);
+  to->set_passes(from.passes);
+  to->set_chunks_checked(from.chunks_checked);
+  to->set_chunk_count(from.chunk_count);
+  to->set_damaged_chunks(from.damaged_chunks);
+}
+
 void put(const MemberStatus& from, pb::MemberStatus* to) {
   to->set_id(clean_text(from.id, limits::kMemberIdBytesMax));
   to->set_role(static_cast<pb::Role>(from.role));
@@ -223,6 +231,7 @@ void put(const MemberStatus& from, pb::MemberStatus* to) {
   to->set_unconfirmed(from.unconfirmed);
   to->set_process(from.process.value);
   to->set_silent_ms(from.silent_ms);
+  if (from.scrub) put(*from.scrub, to->mutable_scrub());
   to->set_frames(from.frames);
   to->set_bytes(from.bytes);
   to->set_parent(clean_text(from.parent, limits::kMemberIdBytesMax));
@@ -257,7 +266,10 @@ void put_body(const wire::DecisionQuery& m, pb::MemberMessage* to) {
 void put_body(const wire::AbortRequest& m, pb::MemberMessage* to) {
   put(m, to->mutable_abort_request());
 }
-void put_body(const wire::Heartbeat&, pb::MemberMessage* to) { to->mutable_heartbeat(); }
+void put_body(const wire::Heartbeat& m, pb::MemberMessage* to) {
+  pb::Heartbeat* heartbeat = to->mutable_heartbeat();
+  if (m.scrub) put(*m.scrub, heartbeat->mutable_scrub());
+}
 
 void put_body(const wire::Welcome& m, pb::CoordinatorMessage* to) { put(m, to->mutable_welcome()); }
 void put_body(const wire::Rehash& m, pb::CoordinatorMessage* to) { put(m, to->mutable_rehash()); }

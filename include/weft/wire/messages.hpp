@@ -180,7 +180,19 @@ struct AbortRequest {
   auto operator<=>(const AbortRequest&) const = default;
 };
 
+// What an agent's scrubber has done: how old the proof is that its files are what they should be.
+struct ScrubReport {
+  // Since every chunk was last verified, by a whole pass or for another reason; none: never yet.
+  std::optional<std::uint64_t> age_ms;
+  std::uint64_t passes = 0;          // finished since the agent's start
+  std::uint64_t chunks_checked = 0;  // of the pass under way
+  std::uint64_t chunk_count = 0;     // 0: it has not begun, or is off
+  std::uint64_t damaged_chunks = 0;
+  auto operator<=>(const ScrubReport&) const = default;
+};
+
 struct Heartbeat {
+  std::optional<ScrubReport> scrub;  // an agent's
   auto operator<=>(const Heartbeat&) const = default;
 };
 
