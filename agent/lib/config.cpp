@@ -235,6 +235,7 @@ Result<CoordinatorConfig> read(ConfigReader& in, CoordinatorConfig config) {
   in.take_fraction("commit.quorum", config.quorum);
   in.take_fraction("commit.min_fraction", config.min_fraction);
   in.take_number("commit.members_min", config.members_min, 1, limits::kMembersMax);
+  in.take_flag("commit.late_leaves", config.late_leaves);
   in.take_duration("commit.begin_timeout", config.begin_timeout, 100ms, kDay);
   in.take_duration("commit.settle_timeout", config.settle_timeout, 100ms, kDay);
   in.take_duration("commit.rehash_timeout", config.rehash_timeout, 100ms, kDay);

@@ -131,6 +131,7 @@ struct CoordinatorConfig {
   double quorum = 1.0;                                 // commit.quorum
   double min_fraction = 0.5;                           // commit.min_fraction
   std::uint32_t members_min = 1;                       // commit.members_min: agents in a plan
+  bool late_leaves = false;                            // commit.late_leaves
   std::chrono::milliseconds begin_timeout{30'000};     // commit.begin_timeout: all producers' begin
   std::chrono::milliseconds settle_timeout{30'000};    // commit.settle_timeout: members get ready
   std::chrono::milliseconds rehash_timeout{600'000};   // commit.rehash_timeout: under a new lattice

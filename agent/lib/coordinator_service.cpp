@@ -55,6 +55,7 @@ apply::CoordinatorOptions role_options(const CoordinatorConfig& config) {
   options.quorum = config.quorum;
   options.min_fraction = config.min_fraction;
   options.members_min = config.members_min;
+  options.leaf_while_applying = config.late_leaves;
   options.shape = config.tree_shape;
   options.member_lost_after = config.control.lost_after;
   options.heartbeat_period = config.control.heartbeat_interval;

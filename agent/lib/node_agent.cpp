@@ -283,7 +283,7 @@ void NodeAgent::Body::on_frame_wanted(transport::FrameWanted wanted) {
 Result<std::uint32_t> NodeAgent::Body::read_spool(const transport::FrameWanted& wanted,
                                                   std::span<std::byte> into) const {
   const auto run = find_run(wanted.refit);
-  if (run == nullptr || !run->enter()) {
+  if (run == nullptr || !run->has_resolver() || !run->enter()) {
     return failure(ErrorCode::kProtocol, Stage::kRelay,
                    to_string(wanted.refit) + " is not open here");
   }
@@ -354,9 +354,6 @@ void NodeAgent::Body::act(apply::agent::RetireRefit& action) {
   }
   state_->retain(action.refit);
 }
-
-// Agents are planned only when they are clean at the base, so every refit resolves at once.
-void NodeAgent::Body::act(apply::agent::StartResolve&) {}
 
 void NodeAgent::Body::act(apply::agent::UpdatePlan& action) {
   const auto run = find_run(action.plan.refit);

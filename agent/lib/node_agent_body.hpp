@@ -71,7 +71,6 @@ class NodeAgent::Body final : public transport::RelayObserver,
   void act(apply::agent::CloseSession& action);
   void act(apply::agent::AppendRecord& action);
   void act(apply::agent::RetireRefit& action);
-  void act(apply::agent::StartResolve& action);
   void act(apply::agent::UpdatePlan& action);
   void act(apply::agent::Probe& action);
   void act(apply::agent::ShowState& action);
@@ -89,10 +88,15 @@ class NodeAgent::Body final : public transport::RelayObserver,
   // node_agent_refit.cpp: actions that take a job
   void act(apply::agent::ComputeTable& action);
   void act(apply::agent::OpenRefit& action);
+  void act(apply::agent::StartResolve& action);
   void act(apply::agent::Prove& action);
   void act(apply::agent::ForgetRefit& action);
   Result<const codec::Lattice*> find_lattice(const Digest& digest);
-  Status open_refit(RefitRun& run);
+  Status open_refit(RefitRun& run, bool resolve);
+  Status check_schema(const wire::Plan& plan) const;
+  Status open_spool(RefitRun& run);
+  Status open_resolver(RefitRun& run);
+  void refetch_unresolved(RefitRun& run);
   Status enter_trees(RefitRun& run);
   Status prove(RefitRun& run, const wire::Manifest& manifest, TimePoint deadline);
   void resolved(RefitRun& run, const apply::FrameId& frame, const Result<apply::Accepted>& outcome);

@@ -65,10 +65,7 @@ void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
   runs_.with([&](Runs& runs) { runs[plan->refit] = run; });
   const bool resolve = action.resolve;
   jobs_.start([this, plan, run, resolve] {
-    const Status opened =
-        resolve
-            ? open_refit(*run)
-            : Status(failure(ErrorCode::kBusy, Stage::kResolve, "the base is still being applied"));
+    const Status opened = open_refit(*run, resolve);
     run->leave();
     if (opened) {
       post(apply::agent::RefitOpened{plan->refit});
@@ -78,14 +75,62 @@ void NodeAgent::Body::act(apply::agent::OpenRefit& action) {
   });
 }
 
-Status NodeAgent::Body::open_refit(RefitRun& run) {
+Status NodeAgent::Body::open_refit(RefitRun& run, bool resolve) {
+  WEFT_TRY_STATUS(resolve ? open_resolver(run) : open_spool(run));
+  return enter_trees(run);
+}
+
+Status NodeAgent::Body::check_schema(const wire::Plan& plan) const {
+  if (plan.schema == state_->schema().digest()) return ok();
+  return failure(ErrorCode::kSchemaChanged, Stage::kResolve,
+                 "the plan's schema " + to_hex(plan.schema) + " is not that of these files, " +
+                     to_hex(state_->schema().digest()));
+}
+
+// The base is still being applied: what comes is kept as it is until StartResolve.
+Status NodeAgent::Body::open_spool(RefitRun& run) {
+  const RefitRun::PlanPointer plan = run.plan();
+  WEFT_TRY_STATUS(check_schema(*plan));
+  WEFT_TRY(const codec::Lattice* const lattice, find_lattice(plan->base.lattice));
+  const apply::ResolverStorage storage = state_->storage();
+  WEFT_TRY(auto spool, apply::Spool::open(*storage.spool, plan->refit, lattice->producer_count(),
+                                          *storage.budget));
+  codec::FrameExpected expected;
+  expected.fleet = plan->fleet;
+  expected.refit = plan->refit;
+  expected.lattice = lattice;
+  run.set_spool(std::move(spool), expected);
+  return ok();
+}
+
+void NodeAgent::Body::act(apply::agent::StartResolve& action) {
+  const auto run = find_run(action.refit);
+  if (run == nullptr || !run->enter()) return;
+  jobs_.start([this, run] {
+    const Status started = run->start_resolve([&] { return open_resolver(*run); });
+    if (started) refetch_unresolved(*run);
+    run->leave();
+    if (!started) post(apply::agent::RefitFailed{run->refit(), started.error()});
+  });
+}
+
+// What was kept and does not resolve counts as received at the relay: it is asked for again.
+void NodeAgent::Body::refetch_unresolved(RefitRun& run) {
+  const std::uint32_t producer_count = run.plan()->producer_count;
+  for (std::uint32_t p = 0; p < producer_count; ++p) {
+    const ProducerIndex producer{p};
+    for (const FrameSequence sequence : run.resolver().spool()->sequences(producer)) {
+      if (!run.resolver().holds(producer, sequence)) {
+        relay_->refetch(run.refit(), producer, sequence);
+      }
+    }
+  }
+}
+
+Status NodeAgent::Body::open_resolver(RefitRun& run) {
   const RefitRun::PlanPointer first = run.plan();
   const wire::Plan& plan = *first;
-  if (plan.schema != state_->schema().digest()) {
-    return failure(ErrorCode::kSchemaChanged, Stage::kResolve,
-                   "the plan's schema " + to_hex(plan.schema) + " is not that of these files, " +
-                       to_hex(state_->schema().digest()));
-  }
+  WEFT_TRY_STATUS(check_schema(plan));
   TablePointer table = state_->table();
   if (table == nullptr || plan.base.lattice != state_->lattice().digest()) {
     return failure(ErrorCode::kBaseMismatch, Stage::kResolve,
@@ -103,7 +148,7 @@ Status NodeAgent::Body::open_refit(RefitRun& run) {
   // What an earlier process of this node has spooled of the refit is not asked for again.
   WEFT_TRY(auto resolver, apply::Resolver::open(base, state_->storage(), true));
   run.set_resolver(std::move(resolver), std::move(table), std::move(checkpoint));
-  return enter_trees(run);
+  return ok();
 }
 
 // By the newest plan, whatever comes meanwhile.
@@ -116,10 +161,7 @@ Status NodeAgent::Body::enter_trees(RefitRun& run) {
     }
     WEFT_TRY_STATUS(relay_->enter(*plan, *self));
     for (std::uint32_t p = 0; p < plan->producer_count; ++p) {
-      auto held = run.resolver().spool()->sequences(ProducerIndex{p});
-      std::erase_if(held, [&](FrameSequence sequence) {
-        return !run.resolver().holds(ProducerIndex{p}, sequence);
-      });
+      auto held = run.held_frames(ProducerIndex{p});
       if (!held.empty()) relay_->mark_held(plan->refit, ProducerIndex{p}, std::move(held));
     }
     if (run.entered(plan->revision)) return ok();
@@ -141,6 +183,7 @@ void NodeAgent::Body::resolved(RefitRun& run, const apply::FrameId& frame,
     if (!run.cancelled()) post(apply::agent::RefitFailed{run.refit(), outcome.error()});
     return;
   }
+  if (!run.has_resolver()) return;  // only kept
   const apply::ResolveProgress progress = run.resolver().progress();
   post(apply::agent::RefitProgressed{run.refit(), progress.frames, progress.wire_bytes});
 }
@@ -148,7 +191,7 @@ void NodeAgent::Body::resolved(RefitRun& run, const apply::FrameId& frame,
 void NodeAgent::Body::act(apply::agent::Prove& action) {
   const RefitId refit = action.manifest.refit;
   auto run = find_run(refit);
-  if (run == nullptr || !run->has_resolver()) {
+  if (run == nullptr) {
     next_events_.push_back(apply::agent::ProveFailed{
         refit, failure(ErrorCode::kInternal, Stage::kPrepare, "the refit is not open")});
     return;
@@ -193,6 +236,7 @@ void NodeAgent::Body::act(apply::agent::ForgetRefit& action) {
     if (run != nullptr) {
       run->wait_idle();
       relay_->leave(refit);  // an opening that was under way may have entered since
+      run->close_spool();
     }
     const Status forgotten =
         run != nullptr && run->has_resolver() ? run->resolver().forget() : state_->forget(refit);

@@ -34,6 +34,49 @@ bool RefitRun::refetch_once(const apply::FrameId& frame) {
       [&](std::set<apply::FrameId>& refetched) { return refetched.insert(frame).second; });
 }
 
+void RefitRun::set_spool(std::unique_ptr<apply::Spool> spool,
+                         const codec::FrameExpected& expected) {
+  const std::lock_guard lock(spooling_);
+  spool_ = std::move(spool);
+  expected_ = expected;
+}
+
+Status RefitRun::start_resolve(const std::function<Status()>& open) {
+  const std::lock_guard lock(spooling_);
+  spool_.reset();  // the resolver opens it anew
+  return open();
+}
+
+void RefitRun::close_spool() {
+  const std::lock_guard lock(spooling_);
+  spool_.reset();
+}
+
+Result<apply::Accepted> RefitRun::accept(std::span<const std::byte> frame,
+                                         apply::ResolveScratch& scratch) {
+  if (apply::Resolver* const resolver = ready_.load()) return resolver->accept(frame, scratch);
+  const std::lock_guard lock(spooling_);
+  if (apply::Resolver* const resolver = ready_.load()) return resolver->accept(frame, scratch);
+  // Its resolver could not be opened: the vote is NO, nothing is kept any more.
+  if (spool_ == nullptr) return apply::Accepted::kDuplicate;
+  WEFT_TRY(const codec::FrameView view, codec::FrameView::open(frame, expected_));
+  const wire::FrameHeader& header = view.header();
+  WEFT_TRY_STATUS(spool_->append(ProducerIndex{header.producer}, FrameSequence{header.sequence},
+                                 frame.first(static_cast<std::size_t>(header.frame_bytes()))));
+  return apply::Accepted::kNew;
+}
+
+std::vector<FrameSequence> RefitRun::held_frames(ProducerIndex producer) {
+  const std::unique_lock lock(spooling_, std::try_to_lock);
+  if (!lock) return {};
+  if (spool_ != nullptr) return spool_->sequences(producer);
+  if (!has_resolver() || resolver().spool() == nullptr) return {};
+  auto held = resolver().spool()->sequences(producer);
+  std::erase_if(held,
+                [&](FrameSequence sequence) { return !resolver().holds(producer, sequence); });
+  return held;
+}
+
 bool RefitRun::enter() {
   return activity_.with([](Activity& activity) {
     if (activity.cancelled) return false;
@@ -70,7 +113,9 @@ void RefitRun::wait_idle() {
 Status RefitRun::wait_complete(const wire::Manifest& manifest, TimePoint deadline) {
   std::uint64_t seen = ~std::uint64_t{0};
   while (true) {
-    const auto missing = resolver_->missing(manifest, 1);
+    const bool resolving = has_resolver();
+    const auto missing =
+        resolving ? resolver().missing(manifest, 1) : std::vector<apply::FrameId>();
     const auto left = deadline - std::chrono::steady_clock::now();
     const bool idle = activity_.with([&](Activity& activity) {
       seen = activity.finished;
@@ -79,8 +124,12 @@ Status RefitRun::wait_complete(const wire::Manifest& manifest, TimePoint deadlin
     if (cancelled()) {
       return failure(ErrorCode::kBusy, Stage::kPrepare, to_string(refit_) + " has ended");
     }
-    if (missing.empty() && idle) return ok();
+    if (resolving && missing.empty() && idle) return ok();
     if (left <= Duration::zero()) {
+      if (!resolving) {
+        return failure(ErrorCode::kTimeout, Stage::kPrepare,
+                       "the base is still being applied at prepare_timeout");
+      }
       return failure(ErrorCode::kTimeout, Stage::kPrepare,
                      missing.empty()
                          ? "frames are still being resolved at prepare_timeout"
@@ -126,7 +175,7 @@ void FrameWorkers::run_worker() {
       wire::FrameHeader header;
       std::memcpy(&header, work.frame.frame().data(), sizeof(header));
       done_(*work.run, {ProducerIndex{header.producer}, FrameSequence{header.sequence}},
-            work.run->resolver().accept(work.frame.frame(), scratch));
+            work.run->accept(work.frame.frame(), scratch));
     }
     work.frame.drop();
     work.run->leave();

@@ -8,13 +8,17 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agent/lib/node_state.hpp"
 #include "apply/journal/resolver.hpp"
+#include "apply/spool/spool.hpp"
+#include "codec/frame/frame_view.hpp"
 #include "weft/base/clock.hpp"
 #include "weft/base/guarded.hpp"
 #include "weft/base/lease.hpp"
@@ -24,7 +28,8 @@ namespace weft::agent {
 
 // RefitRun counts who is at work on a refit (opening it, resolving a frame, proving it), so that
 // Prove starts when every frame is done and Forget when nobody is at work any more.
-// Threads: any; the resolver is set once, before the refit's trees are entered.
+// While its base is still being applied here it has no resolver: accept() only keeps the frames,
+// and start_resolve() takes them up. Threads: any; the resolver is set once.
 class RefitRun {
  public:
   using PlanPointer = std::shared_ptr<const wire::Plan>;
@@ -44,9 +49,19 @@ class RefitRun {
     base_table_ = std::move(base_table);
     checkpoint_ = std::move(checkpoint);
     resolver_ = std::move(resolver);
+    ready_.store(resolver_.get());
   }
-  bool has_resolver() const { return resolver_ != nullptr; }
-  apply::Resolver& resolver() { return *resolver_; }
+  bool has_resolver() const { return ready_.load() != nullptr; }
+  apply::Resolver& resolver() { return *ready_.load(); }
+  // Instead of a resolver, before the trees are entered.
+  void set_spool(std::unique_ptr<apply::Spool> spool, const codec::FrameExpected& expected);
+  // `open` sets the resolver, which reads the kept frames again; frames that come meanwhile wait.
+  Status start_resolve(const std::function<Status()>& open);
+  void close_spool();
+  // Resolves the frame, or keeps it. Errors: those of Resolver::accept.
+  Result<apply::Accepted> accept(std::span<const std::byte> frame, apply::ResolveScratch& scratch);
+  // Frames of the producer that need not be sent again; none while start_resolve() is at work.
+  std::vector<FrameSequence> held_frames(ProducerIndex producer);
 
   // False when the run has ended: the work is not wanted.
   bool enter();
@@ -56,8 +71,8 @@ class RefitRun {
   bool cancelled() const;
   // Until nobody is at work; after cancel() that takes one frame's time.
   void wait_idle();
-  // Until every frame of the manifest is resolved. Errors: kTimeout (names what is missing),
-  // kBusy (cancelled).
+  // Until every frame of the manifest is resolved, with a resolver that may yet come. Errors:
+  // kTimeout (names what is missing), kBusy (cancelled).
   Status wait_complete(const wire::Manifest& manifest, TimePoint deadline);
 
  private:
@@ -79,6 +94,10 @@ class RefitRun {
   TablePointer base_table_;
   std::shared_ptr<apply::CheckpointDir> checkpoint_;
   std::unique_ptr<apply::Resolver> resolver_;
+  std::atomic<apply::Resolver*> ready_{nullptr};  // the same, once it is whole
+  std::mutex spooling_;
+  std::unique_ptr<apply::Spool> spool_;  // under spooling_, with what its frames must be
+  codec::FrameExpected expected_;
   mutable Guarded<Activity> activity_;
 };
 

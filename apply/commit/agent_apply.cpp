@@ -150,6 +150,8 @@ void AgentRole::release_held() {
   for (std::size_t i = 0; i < refits_.size(); ++i) {
     Refit& refit = refits_[i];
     if (!refit.held || refit.base != content_) continue;
+    // One that is being opened to be spooled only: when it is open.
+    if (refit.phase == Phase::kOpening) continue;
     refit.held = false;
     if (refit.phase == Phase::kStreaming && !refit.resolving) {
       refit.resolving = true;

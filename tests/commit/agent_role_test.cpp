@@ -447,6 +447,22 @@ TEST(AgentRole, SpoolsTheNextRefitAsALeafWhileItStillAppliesItsBase) {
   EXPECT_TRUE(find<agent::StartResolve>(rig.actions));
 }
 
+TEST(AgentRole, ARefitThatIsOpenedWhileItsBaseIsAppliedIsResolvedWhenBothAreDone) {
+  AgentRig rig;
+  rig.start_apply();
+  wire::Plan next = rig.plan(2);
+  next.base = content(6);
+  next.target_version = Version{7};
+  rig.hear(next);
+  rig.sync();
+  ASSERT_TRUE(find<agent::OpenRefit>(rig.actions));
+  rig.step(agent::Applied{refit_id(1), {}, {}});
+  rig.sync();
+  EXPECT_FALSE(find<agent::StartResolve>(rig.actions));  // it has no spool yet
+  rig.step(agent::RefitOpened{refit_id(2)});
+  EXPECT_TRUE(find<agent::StartResolve>(rig.actions));
+}
+
 // --- starts in the middle (B-078, B-081) ---
 
 AgentRecovery in_row(StartRow row) {

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from fleet import DATA, Fleet, same_bytes, wait_until
@@ -47,6 +48,44 @@ class SystemTest(unittest.TestCase):
         error = json.loads(result.stdout)["error"]
         self.assertEqual(error["code"], code, result.stdout)
         return error
+
+
+class LateLeaves(SystemTest):
+    def test_member_that_still_applies_the_base_keeps_the_next_refits_frames_and_votes_yes(self):
+        gate = self.work / "gate"
+        script = self.work / "hook.sh"
+        script.write_text(f"#!/bin/sh\nwhile [ \"$1\" = 2 ] && [ ! -e {gate} ]; do sleep 0.05; done\n")
+        script.chmod(0o755)
+        self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2,
+                                   coordinator_toml="commit.late_leaves = true")
+        fleet.start_coordinator()
+        fleet.start_agent(0)
+        fleet.start_agent(1, extra_toml=f'hook.before_apply = ["run {script} {{version}}"]\nhook.timeout = "2min"')
+        fleet.wait_joined(range(2))
+        self.publish(STEPS[0], STEPS[1], 2)
+        fleet.wait_clean([0], 2)
+        before = {path.name for path in (fleet.state(1) / "spool").iterdir()}
+        outcome = []
+        publisher = threading.Thread(target=lambda: outcome.append(fleet.publish(STEPS[1], STEPS[2], 3)))
+        publisher.start()
+        try:
+            def kept():
+                new = [path for path in (fleet.state(1) / "spool").iterdir() if path.name not in before]
+                return sum(file.stat().st_size for path in new for file in path.iterdir())
+            wait_until("the late leaf has frames", kept)
+            # Its own base is not there yet, and it has not voted.
+            refit = wait_until("the other one has voted", lambda: (fleet.status()["refit"] or {}).get("yes") and
+                               fleet.status()["refit"], 60)
+            self.assertEqual((refit["planned"], refit["yes"], refit["no"]), (2, 1, 0))
+            self.assertTrue(same_bytes(fleet.weights(1), STEPS[0]))
+        finally:
+            gate.touch()
+            publisher.join(timeout=120)
+        self.assertEqual(outcome[0].returncode, 0, outcome[0].stdout + outcome[0].stderr)
+        fleet.wait_clean(range(2), 3)
+        fleet.assert_bytes(range(2), STEPS[2])
+        last = fleet.status()["last"]
+        self.assertEqual((last["planned"], last["prepared"]), (2, 2))
 
 
 class RealCheckpoints(SystemTest):
