@@ -138,6 +138,33 @@ TEST(CheckpointDir, EveryChangeBeneathAnOpenCheckpointIsConcurrentModification) 
   }
 }
 
+// B-076: times tell nothing; a file is what its identity and its digest say.
+TEST(CheckpointDir, AWriteWhoseTimeWasPutBackIsSeen) {
+  const DiskCheckpoint disk;
+  const auto opened = disk.open();
+  ASSERT_TRUE(opened);
+  const std::string path = disk.directory / kSecond;
+  const auto written = std::filesystem::last_write_time(path);
+  auto bytes = read_file(path);
+  bytes.back() ^= std::byte{1};
+  write_file(path, bytes);
+  std::filesystem::last_write_time(path, written);
+  const Status status = opened->check_identity();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kConcurrentModification);
+}
+
+TEST(CheckpointDir, FilesFromTheFutureAreLikeOthers) {
+  const DiskCheckpoint disk;
+  const auto tomorrow = std::filesystem::file_time_type::clock::now() + std::chrono::hours(24);
+  for (const char* const name : {kFirst, kSecond}) {
+    std::filesystem::last_write_time(disk.directory / name, tomorrow);
+  }
+  const auto opened = disk.open();
+  ASSERT_TRUE(opened);
+  EXPECT_TRUE(opened->check_identity());
+}
+
 TEST(CheckpointDir, ReadOfAChunkThatWasCutOffIsConcurrentModification) {
   const DiskCheckpoint disk;
   const auto opened = disk.open();

@@ -155,7 +155,7 @@ TEST(Resolver, AnotherFrameUnderTheSameNumberIsAConflict) {
   EXPECT_EQ(conflict.error().code, ErrorCode::kPayloadConflict);
 }
 
-// B-060: the same chunk in two frames.
+// B-060, B-031: the same chunk in two frames.
 TEST(Resolver, ChunkInTwoFramesIsAConflict) {
   const TestRefit refit = usual_refit();
   TestAgent agent;

@@ -96,6 +96,7 @@ TEST(Layouts, RowParallelCutsDimension1AndHasAWholeBias) {
   EXPECT_EQ(all_ranks(schema, tensor_ranks(4), build), "");
 }
 
+// B-031: of replicas that are declared exactly one is sent.
 TEST(Layouts, ReplicatedHasOneOwnerByTheHashOfItsName) {
   std::vector<NamedShape> shapes;
   for (int i = 0; i < 64; ++i) shapes.push_back({"n" + std::to_string(i), DType::kF32, {3}});

@@ -111,6 +111,7 @@ TEST(Tile, TakesTheShortestFormOfWhatItIsGiven) {
   EXPECT_TRUE(lattice->tiles()[1].is_one_run());
 }
 
+// B-031: what two producers may not both send.
 TEST(Tile, NamesTensorAndRangeOfGapsAndOverlaps) {
   const Schema schema = schema_of({{"w", DType::kBF16, {6, 8}}});
   EXPECT_NE(refusal(schema, {column(0, 6, 8, 0, 3), column(1, 6, 8, 4, 8)}, 2)

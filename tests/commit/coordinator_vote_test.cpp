@@ -31,6 +31,7 @@ TEST(CoordinatorVote, CommitsWhenAllHavePreparedAndTellsOnlyWhatIsDurable) {
   EXPECT_EQ(rig.role.committed(), content(6));
 }
 
+// B-020: the version follows what the files are.
 TEST(CoordinatorVote, AStepThatChangesNothingIsCommittedAndConsumesItsVersion) {
   CoordinatorRig rig;
   rig.start_refit(1);

@@ -75,6 +75,12 @@ CASES = {
          {"tests/a_test.cpp": "gate.wait_for(1s); // not sleep_for\n"}),
         ({"apply/a.cpp": "  usleep(10);\n"}, "deadline", {"apply/a.cpp": "  sleeper.sleep(10);\n"}),
     ],
+    "no_wall_clock": [
+        ({"apply/a.cpp": "const auto now = std::chrono::system_clock::now();\n"}, "may jump",
+         {"apply/a.cpp": "const auto now = std::chrono::steady_clock::now();\n"}),
+        ({"agent/lib/a.cpp": "const auto now = std::time(nullptr);\n"}, "may jump", {"agent/cli/open_log.cpp": "system_clock::now();\n"}),
+        ({"agent/lib/a.cpp": "const auto now = time(nullptr);\n"}, "may jump", {"agent/lib/a.cpp": "file.time(0);\n"}),
+    ],
     "no_hidden_gaps": [
         ({"tests/a_test.cpp": "TEST(A, DISABLED_B) {\n}\n"}, "runs or is deleted",
          {"tests/a_test.cpp": "TEST(A, B) {\n}\n"}),

@@ -28,6 +28,9 @@ MAY_END = (
     "apply/hook/command_runner.cpp",  # a child of its own ends there: docs/adr/0035
 )
 SLEEPING = re.compile(r"\bsleep_(for|until)\b|(?<![\w.>])(u|nano)?sleep\s*\(|\bclock_nanosleep\b")
+WALL_CLOCK = re.compile(r"\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b|\bstd::time\s*\(|(?<![\w.>:])time\s*\((?:nullptr|NULL|0)\)")
+# The time of a log line; deadlines that gRPC takes in this clock and turns into its own at once.
+MAY_TELL_TIME = ("agent/cli/open_log.cpp", "transport/control/control_client.cpp", "transport/control/control_server.cpp")
 HIDDEN_GAP = re.compile(r"\bDISABLED_|\bEXPECT_TRUE\(true\)|\bGTEST_SKIP\b")
 
 VAGUE_WORDS = ("manager", "helper", "helpers", "handler", "util", "utils", "common", "misc")
@@ -111,6 +114,12 @@ def check_no_sleeping(tree):
     yield from _search_code(tree, paths, SLEEPING, "wait for what you mean, with a deadline")
 
 
+def check_no_wall_clock(tree):
+    """No result depends on a wall clock: order is by epoch and version, deadlines are of the steady clock (B-076)."""
+    paths = [p for p in tree.cpp("include/") + tree.room_cpp() + tree.cpp("agent/") if p not in MAY_TELL_TIME]
+    yield from _search_code(tree, sorted(set(paths)), WALL_CLOCK, "steady_clock; a wall clock may jump")
+
+
 def check_no_hidden_gaps(tree):
     """Tests run: none is skipped, disabled or empty."""
     yield from _search_code(tree, tree.cpp("tests/"), HIDDEN_GAP, "a test runs or is deleted")
@@ -170,6 +179,7 @@ CHECKS = (
     check_no_printing,
     check_no_ending,
     check_no_sleeping,
+    check_no_wall_clock,
     check_no_hidden_gaps,
     check_open_work,
     check_no_machine_paths,
