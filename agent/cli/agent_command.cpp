@@ -28,6 +28,7 @@ PageSource pages_of(const agent::NodeAgent& node, const LogEventSink& events) {
   source.status_json = [&] {
     return agent::node_status_json(node.snapshot(), std::chrono::steady_clock::now());
   };
+  source.status_text = [&] { return agent::node_status_text(node.snapshot()); };
   return source;
 }
 

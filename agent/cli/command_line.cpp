@@ -357,7 +357,16 @@ void CommandLine::add_fleet(CLI::App& command, FleetOptions& fleet, bool require
 #ifdef WEFT_COMMAND_STATUS
   const auto [command, options] =
       add<StatusOptions>(app_, "status", "Members, versions, the open refit", run_status);
-  add_fleet(*command, options->fleet, true);
+  add_fleet(*command, options->fleet, false);
+  add_parsed<transport::HostPort>(
+      *command, "--node", options->node,
+      "Instead of the fleet: one agent's rail and links, from its pages (http.listen)",
+      [](const std::string& text) { return transport::parse_host_port(text); })
+      ->type_name("HOST:PORT")
+      ->excludes(command->get_option("--fleet"));
+  command->parse_complete_callback([command = command, options = options] {
+    if (!options->node && command->count("--fleet") == 0) throw CLI::RequiredError("--fleet");
+  });
   command->add_flag("--watch", options->watch, "Show it again and again, until Ctrl-C");
   add_parsed<std::chrono::milliseconds>(*command, "--interval", options->interval,
                                         "Of --watch [1s]", agent::parse_duration)

@@ -62,6 +62,7 @@ PageSource pages_of(const agent::CoordinatorService& service, const LogEventSink
   };
   source.ready = [&] { return service.serving(); };
   source.status_json = [&] { return agent::status_json(service.status()); };
+  source.status_text = [&] { return agent::status_text(service.status()); };
   return source;
 }
 

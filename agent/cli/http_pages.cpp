@@ -86,6 +86,9 @@ class HttpPages::Impl {
     server_.Get("/status.json", [this](const httplib::Request&, httplib::Response& answer) {
       answer.set_content(source_.status_json(), "application/json");
     });
+    server_.Get("/status.txt", [this](const httplib::Request&, httplib::Response& answer) {
+      answer.set_content(source_.status_text(), "text/plain; charset=utf-8");
+    });
     server_.Get("/", [](const httplib::Request&, httplib::Response& answer) {
       answer.set_header("Content-Security-Policy",
                         "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -115,6 +118,27 @@ Result<std::unique_ptr<HttpPages>> HttpPages::open(const transport::HostPort& li
   const std::array fields = {EventField{"address", to_string(impl->address())}};
   events.report(Severity::kInfo, "http_listens", fields);
   return std::unique_ptr<HttpPages>(new HttpPages(std::move(impl)));
+}
+
+Result<std::string> fetch_page(const transport::HostPort& address, const std::string& path,
+                               std::chrono::milliseconds timeout) {
+  httplib::Client client(address.host, address.port);
+  client.set_connection_timeout(timeout);
+  client.set_read_timeout(timeout);
+  client.set_write_timeout(timeout);
+  const httplib::Result answer = client.Get(path);
+  const std::string page = "http://" + to_string(address) + path;
+  if (!answer) {
+    const bool late = answer.error() == httplib::Error::Read;
+    return failure(
+        late ? ErrorCode::kTimeout : ErrorCode::kPeerLost, Stage::kControl,
+        page + ": " + httplib::to_string(answer.error()) + " (is http.listen set there?)");
+  }
+  if (answer->status != 200) {
+    return failure(ErrorCode::kProtocol, Stage::kControl,
+                   page + " answers " + std::to_string(answer->status));
+  }
+  return answer->body;
 }
 
 const transport::HostPort& HttpPages::address() const { return impl_->address(); }

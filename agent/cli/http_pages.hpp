@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,10 +17,15 @@ struct PageSource {
   std::function<std::string()> metrics;      // Prometheus text
   std::function<bool()> ready;               // /readyz
   std::function<std::string()> status_json;  // /status.json and the page that shows it
+  std::function<std::string()> status_text;  // /status.txt
 };
 
-// /metrics, /healthz, /readyz, /status.json and a static status page, over HTTP/1.1. Read only;
-// no request body is taken, and connections that stay silent are closed after seconds.
+// A page of another process. Errors: kTimeout, kPeerLost (nobody there), kProtocol (no such page).
+Result<std::string> fetch_page(const transport::HostPort& address, const std::string& path,
+                               std::chrono::milliseconds timeout);
+
+// /metrics, /healthz, /readyz, /status.json, /status.txt and a static status page, over HTTP/1.1.
+// Read only; no request body is taken, and connections that stay silent are closed after seconds.
 // Owns:    the listening socket and its threads.
 // Threads: any.
 class HttpPages {

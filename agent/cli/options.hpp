@@ -119,6 +119,7 @@ struct PublishOptions {
 struct StatusOptions {
   CommonOptions common;
   FleetOptions fleet;
+  std::optional<transport::HostPort> node;  // the pages of one agent are asked instead
   bool watch = false;
   std::chrono::milliseconds interval{1000};
 };

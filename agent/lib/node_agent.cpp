@@ -75,8 +75,9 @@ Status NodeAgent::Body::open() {
                        *pool_, *this, events_));
   snapshot_.with([&](NodeSnapshot& shown) {
     const transport::FabricFacts& facts = relay_->facts();
-    shown.rail = {facts.provider,        facts.device,        facts.address,
-                  facts.library_version, config_.slots.count, config_.fabric.numa_node};
+    shown.rail = {facts.provider,          facts.protocol,        facts.device,
+                  facts.address,           facts.library_version, config_.slots.count,
+                  config_.fabric.numa_node};
   });
   apply::AgentOptions options;
   options.endpoint = {state_->agent_id(), process_, config_.region, relay_->rails()};
@@ -194,6 +195,7 @@ NodeSnapshot NodeAgent::Body::snapshot() const {
   NodeSnapshot snapshot = snapshot_.with([](const NodeSnapshot& shown) { return shown; });
   snapshot.weights_path = state_->weights_path();
   snapshot.scrub = scrubber_->progress();
+  snapshot.links = relay_->links();
   return snapshot;
 }
 

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/lib/config.hpp"
 #include "apply/patch/scrubber.hpp"
+#include "transport/relay/link_status.hpp"
 #include "weft/base/event_sink.hpp"
 #include "weft/base/result.hpp"
 #include "weft/wire/messages.hpp"
@@ -40,6 +42,7 @@ struct NodeSnapshot {
   // What the frames go over, as libfabric names it; as it was opened at the start.
   struct Rail {
     std::string provider;
+    std::uint32_t protocol = 0;  // peers match by it
     std::string device;
     std::string address;
     std::string library_version;
@@ -47,6 +50,7 @@ struct NodeSnapshot {
     std::int32_t numa_node = -1;  // where the slots were asked to lie; -1: no preference
   };
   Rail rail;
+  std::vector<transport::LinkStatus> links;
 };
 
 // NodeAgent is the process on a rollout node: it joins a fleet, relays, stages, applies and

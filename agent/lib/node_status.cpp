@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/lib/node_status.hpp"
 
+#include <array>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "agent/lib/json_writer.hpp"
+#include "agent/lib/status_text.hpp"
 
 namespace weft::agent {
 namespace {
@@ -27,6 +31,21 @@ void write_member(JsonWriter& json, const NodeSnapshot& node) {
   json.member("parent", "").member("bytes", std::uint64_t{0}).end_object();
 }
 
+void write_links(JsonWriter& json, const NodeSnapshot& node) {
+  json.key("links").begin_array();
+  for (const transport::LinkStatus& link : node.links) {
+    json.begin_object().member("refit", to_string(link.refit)).member("tree", link.tree);
+    json.member("producer", link.producer.value);
+    json.member(link.from_parent ? "parent" : "child", link.member_id);
+    json.member("phase", link.phase).member("suspect", link.suspect);
+    json.member("demoted", link.demoted).member("demotions", link.demotions);
+    json.member("slots", link.slots).member("credits", link.credits);
+    json.member("waiting", link.waiting).member("frames", link.frames);
+    json.member("bytes", link.bytes).end_object();
+  }
+  json.end_array();
+}
+
 void write_node(JsonWriter& json, const NodeSnapshot& node, TimePoint now) {
   json.key("node").begin_object().member("weights", node.weights_path);
   json.member("applies", node.times.applies);
@@ -34,11 +53,13 @@ void write_node(JsonWriter& json, const NodeSnapshot& node, TimePoint now) {
   json.member("apply_seconds", node.times.apply_seconds);
   json.member("pause_seconds", node.times.pause_seconds);
   json.key("rail").begin_object().member("provider", node.rail.provider);
+  json.member("protocol", node.rail.protocol);
   json.member("device", node.rail.device).member("address", node.rail.address);
   json.member("libfabric", node.rail.library_version).member("slots", node.rail.slot_count);
   json.key("numa_node");
   node.rail.numa_node < 0 ? json.null() : json.value(node.rail.numa_node);
   json.end_object();
+  write_links(json, node);
   json.key("scrub").begin_object().member("chunks_checked", node.scrub.chunks_checked);
   json.member("chunk_count", node.scrub.chunk_count).member("passes", node.scrub.passes);
   json.member("damaged_chunks", node.scrub.damaged_chunks).key("last_pass_seconds_ago");
@@ -56,7 +77,64 @@ std::string number(double value) {
   return {text, static_cast<std::size_t>(count)};
 }
 
+// One line per link and value; a label per link.
+std::string link_metrics(const NodeSnapshot& node) {
+  using transport::LinkStatus;
+  struct Value {
+    const char* name;
+    const char* about;
+    std::uint64_t (*of)(const LinkStatus&);
+  };
+  constexpr std::array kValues = {
+      Value{"slots", "Slots of the receiving side: the width of the link.",
+            [](const LinkStatus& link) -> std::uint64_t { return link.slots; }},
+      Value{"credits", "Of these, granted and not used.",
+            [](const LinkStatus& link) -> std::uint64_t { return link.credits; }},
+      Value{"waiting_frames", "Frames that a child has not taken.",
+            [](const LinkStatus& link) -> std::uint64_t { return link.waiting; }},
+      Value{"demotions", "Times that a child was left to read from spools.",
+            [](const LinkStatus& link) -> std::uint64_t { return link.demotions; }},
+      Value{"frames", "Taken from a parent or written to a child.",
+            [](const LinkStatus& link) { return link.frames; }},
+      Value{"bytes", "Of these frames.", [](const LinkStatus& link) { return link.bytes; }},
+  };
+  std::string text;
+  for (const Value& value : kValues) {
+    const std::string name = std::string("weft_link_") + value.name;
+    text += "# HELP " + name + " " + value.about + " Of the open refit, else of the last.\n";
+    text += "# TYPE " + name + " gauge\n";
+    for (const LinkStatus& link : node.links) {
+      text += name + "{" + (link.from_parent ? "parent=" : "child=") +
+              metric_label(link.member_id) + ",tree=\"" + std::to_string(link.tree) + "\"} " +
+              std::to_string(value.of(link)) + "\n";
+    }
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string node_status_text(const NodeSnapshot& node) {
+  const NodeSnapshot::Rail& rail = node.rail;
+  std::string text = "node " + node.agent_id + ", " + wire::to_string(node.state) + ", version " +
+                     std::to_string(node.content.version.value) + "\n";
+  text += "rail " + rail.provider + ", protocol " + std::to_string(rail.protocol) + ", device " +
+          rail.device + ", " + rail.address + ", libfabric " + rail.library_version + ", " +
+          std::to_string(rail.slot_count) + " slots, NUMA node " +
+          (rail.numa_node < 0 ? "no preference" : std::to_string(rail.numa_node)) + "\n";
+  std::vector<std::vector<std::string>> rows = {
+      {"LINK", "TREE", "PHASE", "SLOTS", "CREDITS", "WAITING", "DEMOTIONS", "FRAMES", "BYTES"}};
+  for (const transport::LinkStatus& link : node.links) {
+    const char* mark = link.demoted ? ", demoted" : link.suspect ? ", suspect" : "";
+    rows.push_back({(link.from_parent ? "from " : "to ") + link.member_id,
+                    std::to_string(link.tree), std::string(link.phase) + mark,
+                    std::to_string(link.slots), std::to_string(link.credits),
+                    std::to_string(link.waiting), std::to_string(link.demotions),
+                    std::to_string(link.frames), std::to_string(link.bytes)});
+  }
+  if (rows.size() == 1) return text + "no link since the start\n";
+  return text + "refit " + to_string(node.links.front().refit) + "\n" + text_table(rows);
+}
 
 std::string node_status_json(const NodeSnapshot& node, TimePoint now) {
   JsonWriter json;
@@ -102,7 +180,7 @@ std::string node_metrics(const NodeSnapshot& node, TimePoint now) {
     gauge("weft_scrub_age_seconds", "Since every chunk was last verified.",
           number(seconds_since(*node.scrub.pass_ended, now)));
   }
-  return text;
+  return text + link_metrics(node);
 }
 
 }  // namespace weft::agent

@@ -71,35 +71,6 @@ void write_last(JsonWriter& json, const wire::RefitOutcome& last) {
   json.end_object();
 }
 
-// A label's value: Prometheus knows three escapes.
-std::string label(const std::string& value) {
-  std::string escaped;
-  for (const char c : value) {
-    if (c == '\\' || c == '"') escaped += '\\';
-    escaped += c == '\n' ? ' ' : c;
-  }
-  return "\"" + escaped + "\"";
-}
-
-using Row = std::array<std::string, 8>;
-
-std::string table(const std::vector<Row>& rows) {
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
 std::string short_hex(const Digest& digest) {
   return digest.is_zero() ? "-" : to_hex(digest).substr(0, 12);
 }
@@ -120,6 +91,33 @@ std::string verified_ago(const std::optional<wire::ScrubReport>& scrub) {
 }
 
 }  // namespace
+
+// Prometheus knows three escapes.
+std::string metric_label(const std::string& value) {
+  std::string escaped;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    escaped += c == '\n' ? ' ' : c;
+  }
+  return "\"" + escaped + "\"";
+}
+
+std::string text_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
 
 std::string status_json(const transport::FleetStatus& status) {
   JsonWriter json;
@@ -165,7 +163,7 @@ std::string status_text(const transport::FleetStatus& status) {
             (last.settled ? "" : " so far") +
             (last.cause ? ", " + in_words(last.cause) : std::string()) + "\n";
   }
-  std::vector<Row> rows = {
+  std::vector<std::vector<std::string>> rows = {
       {"MEMBER", "STATE", "VERSION", "ROOT", "READY", "BYTES", "VERIFIED", "CAUSE"}};
   for (const transport::MemberStatus& member : status.members) {
     rows.push_back({member.id + (member.role == wire::Role::kProducer ? " (producer)" : ""),
@@ -174,7 +172,7 @@ std::string status_text(const transport::FleetStatus& status) {
                     member.bytes == 0 ? "-" : human_bytes(member.bytes), verified_ago(member.scrub),
                     in_words(member.cause)});
   }
-  text += status.members.empty() ? "no members\n" : table(rows);
+  text += status.members.empty() ? "no members\n" : text_table(rows);
   text.pop_back();
   return text;
 }
@@ -193,11 +191,11 @@ std::string status_metrics(const transport::FleetStatus& status) {
   for (const auto& member : status.members) ++states[to_string(member.state)];
   text += "# HELP weft_members Members by state.\n# TYPE weft_members gauge\n";
   for (const auto& [state, count] : states) {
-    text += "weft_members{state=" + label(state) + "} " + std::to_string(count) + "\n";
+    text += "weft_members{state=" + metric_label(state) + "} " + std::to_string(count) + "\n";
   }
   text += "# HELP weft_member_version Version of each member.\n# TYPE weft_member_version gauge\n";
   for (const auto& member : status.members) {
-    text += "weft_member_version{member=" + label(member.id) + "} " +
+    text += "weft_member_version{member=" + metric_label(member.id) + "} " +
             std::to_string(member.content.version.value) + "\n";
   }
   return text;

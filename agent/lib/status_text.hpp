@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "transport/control/fleet_status.hpp"
 
@@ -18,6 +19,12 @@ std::string status_text(const transport::FleetStatus& status);
 
 // Prometheus text: gauges of the fleet. Member ids are labels, escaped.
 std::string status_metrics(const transport::FleetStatus& status);
+
+// Columns of a terminal; every row is as long as the first, which there is.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
+// The value of a label, quoted and escaped.
+std::string metric_label(const std::string& text);
 
 // Prometheus text: `weft_<name>` counters.
 std::string counter_metrics(const std::map<std::string, std::uint64_t>& counters);

@@ -88,6 +88,10 @@ class NodeTest(SystemTest):
 
 
 class Pages(NodeTest):
+    def ended_link(self):
+        (link,) = json.loads(self.get("/status.json")[1])["node"]["links"]
+        return link if link["phase"] == "ended" else None
+
     def test_node_is_ready_only_when_it_is_level_with_the_fleet(self):
         fleet = self.start_node("")
         self.assertEqual(self.get("/healthz"), (200, "ok\n"))
@@ -102,7 +106,17 @@ class Pages(NodeTest):
         self.assertTrue(rail["provider"] and rail["device"] and rail["libfabric"], rail)
         self.assertIn("127.0.0.1", rail["address"])
         self.assertEqual((rail["slots"], rail["numa_node"]), (64, None))
+        self.assertGreater(rail["protocol"], 0)
+        link = wait_until("the link has ended", self.ended_link)
+        self.assertEqual((link["demotions"], link["waiting"]), (0, 0), link)
+        self.assertGreater(link["frames"], 0)
+        self.assertGreater(link["bytes"], 100 * link["frames"])
+        self.assertGreaterEqual(link["slots"], 3)
+        text = fleet.run("status", "--node", f"127.0.0.1:{self.port}").stdout
+        for word in (rail["provider"], f"protocol {rail['protocol']}", f"from {link['parent']}", str(link["bytes"])):
+            self.assertIn(word, text)
         metrics = self.get("/metrics")[1]
+        self.assertIn(f'weft_link_bytes{{parent="{link["parent"]}",tree="0"}} {link["bytes"]}\n', metrics)
         for line in ("weft_node_ready 1", "weft_node_version 2", "weft_node_lag_versions 0",
                      'weft_node_state{state="clean"} 1', "weft_http_listening 1"):
             self.assertIn(line + "\n", metrics)

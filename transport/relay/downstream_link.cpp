@@ -121,6 +121,7 @@ void DownstreamLink::demote(TimePoint now) {
   while (!queue_.empty()) queue_.pop_front();
   for (Cell& cell : cells_) cell.frame.slot.drop();
   demoted = true;
+  ++demotions;
   held = 0;
   last_request = last_progress = now;
   ++skipped;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -33,6 +34,8 @@ class DownstreamLink {
   const Place& place() const { return place_; }
   const LinkOffer& offer() const { return offer_; }
   std::uint64_t link() const { return link_; }
+  std::uint32_t slot_count() const { return slot_count_; }  // 0 before the hello
+  std::uint32_t credits() const { return static_cast<std::uint32_t>(std::popcount(granted_)); }
 
   // The child's hello. False: it does not fit, or another one is in use.
   bool accept(const ControlMessage& hello, TimePoint now);
@@ -86,6 +89,9 @@ class DownstreamLink {
   Duration behind_for{};    // how long it has held back its siblings
   TimePoint last_request;   // of a demoted child: when it asked, or was reminded to
   std::uint32_t held = 0;   // of a demoted child: frames that it says it has
+  std::uint32_t demotions = 0;
+  std::uint64_t frames = 0;  // written, repetitions included
+  std::uint64_t bytes = 0;
 
  private:
   struct Frame {

@@ -163,9 +163,14 @@ class Relay::Body {
                    "children have not taken every frame of refit " + to_string(refit));
   }
 
+  std::vector<LinkStatus> links() const {
+    return links_.with([](const std::vector<LinkStatus>& links) { return links; });
+  }
+
   void leave(const RefitId& refit) {
     call([this, refit] {
       take_all_injected();  // in the order of the calls
+      show_links();
       core_->leave(refit);
     });
   }
@@ -224,6 +229,7 @@ class Relay::Body {
       answer_drains();
       const auto now = std::chrono::steady_clock::now();
       if (busy) last_event = now;
+      if (now >= next_show_) show_links();
       rest(now - last_event);
     }
     calls_.with([](Calls& calls) { calls.closed = true; });
@@ -234,6 +240,21 @@ class Relay::Body {
     while (provided_.try_pop()) {
     }
     for (const Drain& drain : drains_) drain.answer->give(true);
+  }
+
+  // At heartbeat rate: what a page shows costs the frames nothing.
+  void show_links() {
+    next_show_ = std::chrono::steady_clock::now() + options_.times.heartbeat;
+    std::vector<LinkStatus> links;
+    if (!core_->idle()) links = core_->links();
+    links_.with([&](std::vector<LinkStatus>& shown) {
+      if (!core_->idle()) return shown.swap(links);
+      for (LinkStatus& link : shown) {
+        link.phase = "ended";
+        link.credits = link.waiting = 0;
+        link.suspect = link.demoted = false;
+      }
+    });
   }
 
   void rest(Duration quiet) {
@@ -320,6 +341,8 @@ class Relay::Body {
   std::chrono::steady_clock::time_point close_deadline_;
   bool closed_in_time_ = true;
   std::vector<Drain> drains_;
+  Guarded<std::vector<LinkStatus>> links_;
+  std::chrono::steady_clock::time_point next_show_;
   std::thread thread_;
 };
 
@@ -389,6 +412,7 @@ void Relay::refetch(const RefitId& refit, ProducerIndex producer, FrameSequence 
 Status Relay::wait_drained(const RefitId& refit, Duration timeout) {
   return body_->wait_drained(refit, timeout);
 }
+std::vector<LinkStatus> Relay::links() const { return body_->links(); }
 void Relay::leave(const RefitId& refit) { body_->leave(refit); }
 Status Relay::close(Duration timeout) { return body_->close(timeout); }
 

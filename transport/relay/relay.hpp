@@ -14,6 +14,7 @@
 #include "transport/buffer/slab_pool.hpp"
 #include "transport/fabric/fabric.hpp"
 #include "transport/fabric/fabric_options.hpp"
+#include "transport/relay/link_status.hpp"
 #include "weft/base/clock.hpp"
 #include "weft/base/event_sink.hpp"
 #include "weft/base/lease.hpp"
@@ -95,6 +96,9 @@ class Relay {
   const FabricFacts& facts() const;
   // For wire::Endpoint.
   std::vector<wire::RailAddress> rails() const;
+
+  // As they were at the last heartbeat; with no refit open those of the last one, at its end.
+  std::vector<LinkStatus> links() const;
 
   // Takes this node's place in every tree of the plan; plan.nodes[self] must be this process.
   // Repeated for an entered refit: no effect, or, with a higher revision, the new place: links that

@@ -15,6 +15,7 @@
 #include "transport/relay/downstream_link.hpp"
 #include "transport/relay/frame_check.hpp"
 #include "transport/relay/frame_ledger.hpp"
+#include "transport/relay/link_status.hpp"
 #include "transport/relay/relay.hpp"
 #include "transport/relay/repair_desk.hpp"
 #include "transport/relay/repair_reader.hpp"
@@ -98,6 +99,8 @@ class RelayCore {
   Fabric& fabric() { return *fabric_; }
   const RelayCounters& counters() const { return counters_; }
   std::uint32_t quarantined() const { return quarantined_; }
+  // Of the open refits.
+  std::vector<LinkStatus> links() const;
   // Slots that are never granted.
   std::uint32_t reserved() const { return options_.send_reserve; }
 

@@ -102,6 +102,8 @@ void RelayCore::refuse(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
 void RelayCore::deliver(OpenRefit& refit, UpstreamLink& link, std::uint32_t slot,
                         const wire::FrameHeader& header) {
   link.take(slot, now_);
+  ++link.frames;
+  link.bytes += header.frame_bytes();
   // The lease is the range's: its last drop shows up in take_returned().
   SharedSlot frame =
       Lease(&pool_.slot(slot)).share(static_cast<std::uint32_t>(header.frame_bytes()));

@@ -91,6 +91,8 @@ Posted RelayCore::post_frame(DownstreamLink& link, const DownstreamLink::Next& n
   ++write.peer->operations;
   ++counters_.frames_posted;
   counters_.bytes_posted += frame.size();
+  ++link.frames;
+  link.bytes += frame.size();
   return posted;
 }
 

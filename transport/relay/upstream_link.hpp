@@ -87,6 +87,8 @@ class UpstreamLink {
   TimePoint deadline;            // of connecting or closing
   TimePoint last_heard;          // of this link: a message or a doorbell
   TimePoint next_message;        // heartbeat, hello or close, whichever is due
+  std::uint64_t frames = 0;      // taken
+  std::uint64_t bytes = 0;
 
  private:
   struct Cell {
