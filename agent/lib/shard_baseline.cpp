@@ -35,8 +35,9 @@ Result<std::unique_ptr<ShardBaseline>> ShardBaseline::open(const codec::Lattice&
   if (place.state != nullptr) {
     WEFT_TRY(baseline->bytes_, place.state->map_baseline(baseline->offsets_.back()));
   } else {
-    baseline->memory_.resize(static_cast<std::size_t>(baseline->offsets_.back()));
-    baseline->bytes_ = baseline->memory_;
+    const auto bytes = static_cast<std::size_t>(baseline->offsets_.back());
+    baseline->memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    baseline->bytes_ = {baseline->memory_.get(), bytes};
   }
   const apply::ProducerFold known =
       place.state != nullptr ? place.state->fold() : apply::ProducerFold{};

@@ -70,7 +70,9 @@ class ShardBaseline {
   const codec::ChunkRange chunks_;
   std::vector<std::uint64_t> offsets_;  // of every chunk, and one behind the last
   ProducerState* const state_;
-  std::vector<std::byte> memory_;  // unless the state's file has them
+  // Unless the state's file has them. Touched first by the threads that load it, so that it lies on
+  // all of their NUMA nodes.
+  std::unique_ptr<std::byte[]> memory_;
   std::span<std::byte> bytes_;
   std::vector<std::vector<std::byte>> pending_;  // a journal record per changed chunk
   codec::DigestTable table_;

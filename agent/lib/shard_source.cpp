@@ -19,8 +19,13 @@ struct ShardSource::Scratch {
 
 ShardSource::ShardSource(const codec::Schema& schema, const codec::Lattice& lattice,
                          const codec::Gather& gather, ShardBaseline& baseline,
-                         const PutTensors& put)
-    : schema_(schema), lattice_(lattice), gather_(gather), baseline_(baseline), put_(put) {}
+                         const PutTensors& put, codec::NodeOfMemory node_of)
+    : schema_(schema),
+      lattice_(lattice),
+      gather_(gather),
+      baseline_(baseline),
+      put_(put),
+      node_of_(std::move(node_of)) {}
 
 ShardSource::~ShardSource() = default;
 
@@ -40,6 +45,10 @@ std::optional<codec::ChunkValues> ShardSource::in_place(ChunkIndex chunk) {
   const auto new_bytes = gather_.in_place(chunk, put_.views);
   if (new_bytes.empty()) return std::nullopt;
   return codec::ChunkValues{baseline_.old_bytes(chunk), new_bytes};
+}
+
+std::optional<std::uint32_t> ShardSource::numa_node(ChunkIndex chunk) const {
+  return node_of_(baseline_.old_bytes(chunk).data());
 }
 
 Status ShardSource::read(ChunkIndex chunk, std::span<std::byte> old_bytes,

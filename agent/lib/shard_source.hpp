@@ -9,6 +9,7 @@
 
 #include "agent/lib/shard_baseline.hpp"
 #include "codec/flow/encode_flow.hpp"
+#include "codec/flow/numa_plan.hpp"
 #include "codec/project/gather.hpp"
 #include "weft/base/guarded.hpp"
 #include "weft/publisher.hpp"
@@ -37,9 +38,10 @@ struct PutTensors {
 // Threads: any for read(); what was put changes with nobody at work.
 class ShardSource final : public codec::ChunkSource {
  public:
-  // All of them must outlive this.
+  // All of them must outlive this. `node_of` says where old values lie.
   ShardSource(const codec::Schema& schema, const codec::Lattice& lattice,
-              const codec::Gather& gather, ShardBaseline& baseline, const PutTensors& put);
+              const codec::Gather& gather, ShardBaseline& baseline, const PutTensors& put,
+              codec::NodeOfMemory node_of = codec::node_of_memory);
   ~ShardSource() override;
 
   // A run of a shard tensor in the checkpoint's type is encoded from the trainer's own memory.
@@ -48,6 +50,8 @@ class ShardSource final : public codec::ChunkSource {
               std::span<std::byte> new_bytes) override;
   void encoded(ChunkIndex chunk, const codec::ChunkValues& values,
                std::uint32_t changed_count) override;
+  // Where the baseline's bytes lie; the new ones may be the trainer's, or a converter's.
+  std::optional<std::uint32_t> numa_node(ChunkIndex chunk) const override;
 
  private:
   struct Scratch;
@@ -62,6 +66,7 @@ class ShardSource final : public codec::ChunkSource {
   const codec::Gather& gather_;
   ShardBaseline& baseline_;
   const PutTensors& put_;
+  const codec::NodeOfMemory node_of_;
   Guarded<std::vector<std::unique_ptr<Scratch>>> scratches_;
 };
 

@@ -7,8 +7,9 @@
 namespace weft::apply {
 
 // Chunks of one checkpoint, or of two with the same schema, for codec's flows. The identities must
-// be checked by the caller behind the flow.
-// Threads: any.
+// be checked by the caller behind the flow. It names no NUMA node: the system does not say where a
+// file's cached pages lie unless they are mapped, and what is read lands in the reader's own
+// memory. Threads: any.
 class CheckpointSource final : public codec::ChunkSource {
  public:
   // Only new bytes (digest_flow, full refits).

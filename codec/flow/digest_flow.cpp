@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <oneapi/tbb/task_group.h>
-
-#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "codec/flow/encode_flow.hpp"
@@ -12,17 +10,6 @@
 namespace weft::codec {
 
 namespace {
-
-// The ranges of one node, handed out one at a time to whoever asks.
-// Threads: any.
-struct RangeQueue {
-  std::vector<BatchRange> ranges;
-  std::atomic<std::size_t> next{0};
-  const BatchRange* take() {
-    const std::size_t at = next.fetch_add(1);
-    return at < ranges.size() ? &ranges[at] : nullptr;
-  }
-};
 
 // Threads: the flow's; members say for themselves.
 struct DigestGraph {
@@ -38,30 +25,13 @@ struct DigestGraph {
 void digest_body(DigestGraph& flow, std::size_t own) {
   flow.error.guard([&]() -> Status {
     auto worker = flow.nodes[own]->workers.take();
-    for (std::size_t i = 0; i < flow.queues.size(); ++i) {
-      RangeQueue& queue = flow.queues[(own + i) % flow.queues.size()];
-      while (const BatchRange* range = queue.take()) {
-        if (flow.error.is_set()) return ok();
-        WEFT_TRY_STATUS(digest_batch(flow.lattice, flow.source, *range, *worker, flow.table));
-      }
-    }
-    flow.nodes[own]->workers.give_back(std::move(worker));
-    return ok();
-  });
-}
-
-void run_digest(DigestGraph& flow) {
-  std::vector<oneapi::tbb::task_group> groups(flow.nodes.size());
-  for (std::size_t n = 0; n < flow.nodes.size(); ++n) {
-    flow.nodes[n]->threads.arena().execute([&flow, &groups, n] {
-      for (std::uint32_t i = 0; i < flow.nodes[n]->threads.share().threads; ++i) {
-        groups[n].run([&flow, n] { digest_body(flow, n); });
-      }
+    auto done = drain_queues(flow.queues, own, [&](const BatchRange& range) -> Status {
+      if (flow.error.is_set()) return ok();
+      return digest_batch(flow.lattice, flow.source, range, *worker, flow.table);
     });
-  }
-  for (std::size_t n = 0; n < flow.nodes.size(); ++n) {
-    flow.nodes[n]->threads.arena().execute([&groups, n] { groups[n].wait(); });
-  }
+    flow.nodes[own]->workers.give_back(std::move(worker));
+    return done;
+  });
 }
 
 }  // namespace
@@ -81,7 +51,7 @@ Result<DigestTable> digest_flow(const Lattice& lattice, ChunkSource& source, std
       flow.queues[home_of(flow.nodes, source, range).value_or(one_by_one)].ranges.push_back(range);
       ++number;
     }
-    run_digest(flow);
+    run_on_nodes(flow.nodes, [&flow](std::size_t own) { digest_body(flow, own); });
     return ok();
   });
   WEFT_TRY_STATUS(flow.error.status());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/flow/flow_node.hpp"
 
+#include <oneapi/tbb/task_group.h>
+
 namespace weft::codec {
 
 std::vector<std::unique_ptr<FlowNode>> open_nodes(const NumaTopology& topology,
@@ -13,8 +15,33 @@ std::vector<std::unique_ptr<FlowNode>> open_nodes(const NumaTopology& topology,
   return nodes;
 }
 
+void run_on_nodes(const std::vector<std::unique_ptr<FlowNode>>& nodes,
+                  const std::function<void(std::size_t)>& body) {
+  std::vector<oneapi::tbb::task_group> groups(nodes.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    nodes[n]->threads.arena().execute([&, n] {
+      for (std::uint32_t i = 0; i < nodes[n]->threads.share().threads; ++i) {
+        groups[n].run([&body, n] { body(n); });
+      }
+    });
+  }
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    nodes[n]->threads.arena().execute([&groups, n] { groups[n].wait(); });
+  }
+}
+
+Status drain_queues(std::vector<RangeQueue>& queues, std::size_t own,
+                    const std::function<Status(const BatchRange&)>& work) {
+  for (std::size_t i = 0; i < queues.size(); ++i) {
+    RangeQueue& queue = queues[(own + i) % queues.size()];
+    while (const BatchRange* range = queue.take()) WEFT_TRY_STATUS(work(*range));
+  }
+  return ok();
+}
+
 std::optional<std::size_t> home_of(const std::vector<std::unique_ptr<FlowNode>>& nodes,
                                    const ChunkSource& source, const BatchRange& range) {
+  if (nodes.size() < 2) return std::nullopt;
   const std::optional<std::uint32_t> home = source.numa_node(range.first);
   for (std::size_t n = 0; home && n < nodes.size(); ++n) {
     if (nodes[n]->threads.share().node.number == *home) return n;

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -88,7 +90,28 @@ struct FlowNode {
 std::vector<std::unique_ptr<FlowNode>> open_nodes(const NumaTopology& topology,
                                                   std::uint32_t threads);
 
-// The place in `nodes` of the one where the range's bytes lie, if that is known.
+// Ranges that lie on one node; threads take one after the other.
+// Threads: any for take(); filled by one before.
+struct RangeQueue {
+  std::vector<BatchRange> ranges;
+  std::atomic<std::size_t> next{0};
+  const BatchRange* take() {
+    const std::size_t at = next.fetch_add(1);
+    return at < ranges.size() ? &ranges[at] : nullptr;
+  }
+};
+
+// body(n) on every thread of every node n; returns when all have.
+void run_on_nodes(const std::vector<std::unique_ptr<FlowNode>>& nodes,
+                  const std::function<void(std::size_t)>& body);
+
+// Calls work(range) for what lies on node `own`, then for what others have left; ends with the
+// first error.
+Status drain_queues(std::vector<RangeQueue>& queues, std::size_t own,
+                    const std::function<Status(const BatchRange&)>& work);
+
+// The place in `nodes` of the one where the range's bytes lie, if there are several and that is
+// known.
 std::optional<std::size_t> home_of(const std::vector<std::unique_ptr<FlowNode>>& nodes,
                                    const ChunkSource& source, const BatchRange& range);
 

@@ -30,6 +30,7 @@ class Topology {
   bool load() { return topology_ != nullptr && hwloc_topology_load(topology_) == 0; }
   // With `here`, only the processors on which the calling thread may run.
   NumaTopology read(bool here) const;
+  std::optional<std::uint32_t> node_of(const void* at) const;
 
  private:
   hwloc_topology_t topology_ = nullptr;
@@ -57,6 +58,16 @@ NumaTopology Topology::read(bool here) const {
   return found;
 }
 
+std::optional<std::uint32_t> Topology::node_of(const void* at) const {
+  const hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+  const bool known =
+      hwloc_get_area_memlocation(topology_, at, 1, nodes, HWLOC_MEMBIND_BYNODESET) == 0;
+  const int node = known ? hwloc_bitmap_first(nodes) : -1;
+  hwloc_bitmap_free(nodes);
+  if (node < 0) return std::nullopt;
+  return static_cast<std::uint32_t>(node);
+}
+
 NumaTopology read_machine() {
   Topology machine;
   NumaTopology found;
@@ -82,6 +93,13 @@ Result<NumaTopology> NumaTopology::of_text(const std::string& words) {
   Topology made;
   if (made.describe(words) && made.load()) return made.read(false);
   return failure(ErrorCode::kConfig, Stage::kConfig, "'" + words + "' describes no machine");
+}
+
+std::optional<std::uint32_t> node_of_memory(const void* at) {
+  // A loaded topology is only read.
+  static Topology machine;
+  static const bool loaded = machine.load();
+  return loaded ? machine.node_of(at) : std::nullopt;
 }
 
 std::vector<NumaShare> share_threads(const NumaTopology& topology, std::uint32_t threads) {

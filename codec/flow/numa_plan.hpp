@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,5 +40,11 @@ struct NumaShare {
 // where the fewest are in relation to the processors, the earliest node first. Nodes without a
 // thread are left out.
 std::vector<NumaShare> share_threads(const NumaTopology& topology, std::uint32_t threads);
+
+// The system's number of the node where memory lies, if that is known.
+using NodeOfMemory = std::function<std::optional<std::uint32_t>(const void* at)>;
+
+// Asks the system; nothing where it cannot say, or the page has not been touched yet. Threads: any.
+std::optional<std::uint32_t> node_of_memory(const void* at);
 
 }  // namespace weft::codec

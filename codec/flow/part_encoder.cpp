@@ -21,6 +21,7 @@ struct PartEncoder::Body {
   FramePacker packer;
   oneapi::tbb::task_arena arena;
   Shelf<BatchWorker> workers;
+  std::vector<std::unique_ptr<FlowNode>> nodes;        // empty: all threads are alike
   std::vector<std::unique_ptr<EncodedBatch>> batches;  // of one window
   std::vector<bool> encoded;                           // per chunk of the producer
 };
@@ -40,7 +41,48 @@ std::vector<BatchRange> ranges_of(const Lattice& lattice, std::span<const ChunkI
   return ranges;
 }
 
+const NumaTopology& topology_of(const EncodeFlowOptions& options) {
+  return options.topology != nullptr ? *options.topology : NumaTopology::of_machine();
+}
+
 }  // namespace
+
+// Each range to its place among the batches; on several nodes, by threads of the one where it lies.
+Status PartEncoder::encode_window(std::span<const BatchRange> window, ChunkSource& source) {
+  Body& body = *body_;
+  FirstError error;
+  const auto encode = [&](const BatchRange& range, Shelf<BatchWorker>& workers) {
+    auto worker = workers.take();
+    auto status = encode_batch(body.lattice, source, body.options.choice, range, *worker,
+                               *body.batches[range.number - window.front().number]);
+    workers.give_back(std::move(worker));
+    return status;
+  };
+  error.guard([&] {
+    if (body.nodes.empty()) {
+      body.arena.execute([&] {
+        oneapi::tbb::parallel_for(std::size_t{0}, window.size(), [&](std::size_t i) {
+          error.guard([&] { return encode(window[i], body.workers); });
+        });
+      });
+      return ok();
+    }
+    std::vector<RangeQueue> queues(body.nodes.size());
+    for (const BatchRange& range : window) {
+      const std::size_t in_turn = range.number % body.nodes.size();
+      queues[home_of(body.nodes, source, range).value_or(in_turn)].ranges.push_back(range);
+    }
+    run_on_nodes(body.nodes, [&](std::size_t own) {
+      error.guard([&] {
+        return drain_queues(queues, own, [&](const BatchRange& range) {
+          return encode(range, body.nodes[own]->workers);
+        });
+      });
+    });
+    return ok();
+  });
+  return error.status();
+}
 
 PartEncoder::PartEncoder(const Lattice& lattice, ProducerIndex producer, SlotSource& slots,
                          FrameSink& sink, const EncodeFlowOptions& options)
@@ -51,7 +93,11 @@ PartEncoder::PartEncoder(const Lattice& lattice, ProducerIndex producer, SlotSou
                      oneapi::tbb::task_arena(static_cast<int>(std::max(1U, options.threads))),
                      {},
                      {},
-                     std::vector<bool>(lattice.chunks_of(producer).count)}) {}
+                     {},
+                     std::vector<bool>(lattice.chunks_of(producer).count)}) {
+  const NumaTopology& topology = topology_of(options);
+  if (topology.nodes.size() > 1) body_->nodes = open_nodes(topology, options.threads);
+}
 
 PartEncoder::~PartEncoder() = default;
 
@@ -70,22 +116,7 @@ Status PartEncoder::encode(std::span<const ChunkIndex> chunks, ChunkSource& sour
   }
   for (std::size_t begin = 0; begin < ranges.size(); begin += window) {
     const std::size_t count = std::min(window, ranges.size() - begin);
-    FirstError error;
-    error.guard([&] {
-      body.arena.execute([&] {
-        oneapi::tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) {
-          error.guard([&] {
-            auto worker = body.workers.take();
-            auto status = encode_batch(body.lattice, source, body.options.choice, ranges[begin + i],
-                                       *worker, *body.batches[i]);
-            body.workers.give_back(std::move(worker));
-            return status;
-          });
-        });
-      });
-      return ok();
-    });
-    WEFT_TRY_STATUS(error.status());
+    WEFT_TRY_STATUS(encode_window(std::span(ranges).subspan(begin, count), source));
     for (std::size_t i = 0; i < count; ++i) WEFT_TRY_STATUS(body.packer.pack(*body.batches[i]));
   }
   return ok();

@@ -13,9 +13,12 @@
 
 namespace weft::codec {
 
+struct BatchRange;
+
 // PartEncoder does what encode_flow does, for some chunks at a time.
 // Life:    encode, for every part -> finish, once, unless an encode failed.
-// Threads: one at a time; the work itself is spread over `options.threads`.
+// Threads: one at a time; the work itself is spread over `options.threads`, on a
+//          machine with several NUMA nodes over those of the nodes that the source names.
 class PartEncoder {
  public:
   // All of them must outlive this.
@@ -33,6 +36,7 @@ class PartEncoder {
 
  private:
   struct Body;
+  Status encode_window(std::span<const BatchRange> window, ChunkSource& source);
   std::unique_ptr<Body> body_;
 };
 

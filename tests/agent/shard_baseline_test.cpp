@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/lib/lattice_store.hpp"
+#include "agent/lib/shard_source.hpp"
 #include "support/refit_builder.hpp"
 #include "weft/wire/digest.hpp"
 
@@ -65,6 +66,22 @@ TEST(ShardBaseline, HoldsTheProducersChunksAndTheirDigests) {
     bytes += sample.on_disk(chunk).size();
   }
   EXPECT_EQ(sample.baseline->baseline_bytes(), bytes);
+}
+
+// On a machine that does not exist: what lies behind the middle of the baseline is node 1's.
+TEST(ShardSource, NamesTheNodeWhereTheBaselinesChunkLies) {
+  const Sample sample;
+  const codec::Gather gather;
+  const PutTensors put(0);
+  const auto chunks = sample.chunks();
+  const std::byte* const middle = sample.baseline->old_bytes(chunks[chunks.size() / 2]).data();
+  const ShardSource source(sample.base->schema(), sample.lattice, gather, *sample.baseline, put,
+                           [middle](const void* at) -> std::optional<std::uint32_t> {
+                             return static_cast<const std::byte*>(at) < middle ? 0U : 1U;
+                           });
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    EXPECT_EQ(source.numa_node(chunks[i]), i < chunks.size() / 2 ? 0U : 1U) << i;
+  }
 }
 
 TEST(ShardBaseline, ChangesOnlyWhenPendingValuesAreMoved) {

@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <atomic>
 #include <map>
 #include <vector>
 
 #include "codec/flow/encode_flow.hpp"
+#include "codec/flow/part_encoder.hpp"
 #include "support/memory_checkpoint.hpp"
 #include "support/memory_slots.hpp"
 #include "weft/base/guarded.hpp"
@@ -45,12 +47,15 @@ class WatchedSource final : public ChunkSource {
   }
   // Chunks in turn; 0 nodes: it is not known.
   std::optional<std::uint32_t> numa_node(ChunkIndex chunk) const override {
+    ++asked;
     if (node_count_ == 0) return std::nullopt;
     return chunk.value % node_count_;
   }
   std::map<std::uint32_t, Cpus> seen() const {
     return seen_.with([](const auto& seen) { return seen; });
   }
+
+  mutable std::atomic<std::uint32_t> asked{0};
 
  private:
   ChunkSource& source_;
@@ -134,6 +139,37 @@ TEST_F(NumaFlow, ReadsEveryChunkOnTheNodeThatHoldsIt) {
   encode(source, one_per_node(cpus), 2);
   ASSERT_EQ(source.seen().size(), kChunks);
   for (const auto& [chunk, seen] : source.seen()) EXPECT_EQ(seen, Cpus{cpus[chunk % 2]}) << chunk;
+}
+
+// What a trainer's put() does: parts of the chunks, in windows.
+TEST_F(NumaFlow, EncodesPartsOnTheNodesThatHoldThemAndToTheSameFrames) {
+  Cpus cpus = binding();
+  const Cpus before = cpus;
+  cpus.resize(2, cpus.front());
+  MemoryChunkSource memory(lattice, base, target);
+  WatchedSource source(memory, 2);
+  std::vector<ChunkIndex> chunks;
+  for (std::uint32_t i = 0; i < kChunks; ++i) chunks.push_back({i});
+  const auto frames_of = [&](const NumaTopology& topology, std::uint32_t threads) {
+    MemorySlots slots(1);
+    ChecksumSink sink;
+    EncodeFlowOptions options;
+    options.threads = threads;
+    options.topology = &topology;
+    PartEncoder parts(lattice, {0}, slots, sink, options);
+    EXPECT_TRUE(parts.encode(std::span(chunks).first(3), source));
+    EXPECT_TRUE(parts.encode(std::span(chunks).subspan(3), source));
+    EXPECT_TRUE(parts.finish(DigestTable(lattice.chunk_count())));
+    return sink.checksums;
+  };
+  const auto frames = frames_of(one_per_node({cpus.front()}), 1);
+  EXPECT_FALSE(frames.empty());
+  EXPECT_EQ(source.asked, 0U);  // one node: there is nothing to choose
+  for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(frames_of(one_per_node(cpus), 2), frames);
+  EXPECT_EQ(binding(), before);
+  EXPECT_EQ(source.asked, 5 * kChunks);
+  // Its own node's, unless that one's thread came late: then the other's.
+  for (const auto& [chunk, seen] : source.seen()) EXPECT_EQ(seen.size(), 1U) << chunk;
 }
 
 TEST_F(NumaFlow, GivesTheSameFramesAndDigestsOnAnyNumberOfNodes) {

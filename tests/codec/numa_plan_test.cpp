@@ -2,6 +2,7 @@
 // How threads are shared out to NUMA nodes, on machines that do not exist.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -47,6 +48,15 @@ TEST(NumaPlan, FindsThisMachine) {
   const NumaTopology& here = NumaTopology::of_machine();
   ASSERT_FALSE(here.nodes.empty());
   EXPECT_FALSE(share_threads(here, 1).empty());
+}
+
+TEST(NumaPlan, KnowsWhereTouchedMemoryLiesOrThatItDoesNotKnow) {
+  const std::vector<std::uint64_t> touched(10'000, 7);
+  const auto node = node_of_memory(touched.data());
+  if (!node) GTEST_SKIP() << "this system does not say where memory lies";
+  const auto& nodes = NumaTopology::of_machine().nodes;
+  EXPECT_TRUE(std::any_of(nodes.begin(), nodes.end(),
+                          [&](const NumaNode& each) { return each.number == *node; }));
 }
 
 TEST(NumaPlan, SpreadsThreadsEvenly) {
