@@ -55,10 +55,11 @@ TEST(MessageCodec, FleetStatusComesBackEqual) {
   FleetStatus status{FleetId{{1, 2}}, {3, ProcessId{4}}, tests::sample_content(5), {}, {}, {}};
   status.members.push_back({"a", wire::Role::kAgent, wire::MemberState::kLost,
                             tests::sample_content(6), tests::sample_cause(), "eu", true, false,
-                            true, ProcessId{7}, 8, 9, 10, "b"});
+                            true, ProcessId{7}, 8, 9, 10, "b",
+                            wire::ScrubReport{90'000, 3, 17, 4000, 1}});
   status.members.push_back({"b", wire::Role::kProducer, wire::MemberState::kClean,
                             tests::sample_content(1), std::nullopt, "", false, true, false,
-                            ProcessId{1}, 0, 0, 0, ""});
+                            ProcessId{1}, 0, 0, 0, "", std::nullopt});
   const auto without_refit = decode_fleet_status(bytes_of(encode(status)));
   ASSERT_TRUE(without_refit);
   EXPECT_TRUE(*without_refit == status);
