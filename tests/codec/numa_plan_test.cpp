@@ -53,10 +53,9 @@ TEST(NumaPlan, FindsThisMachine) {
 TEST(NumaPlan, KnowsWhereTouchedMemoryLiesOrThatItDoesNotKnow) {
   const std::vector<std::uint64_t> touched(10'000, 7);
   const auto node = node_of_memory(touched.data());
-  if (!node) GTEST_SKIP() << "this system does not say where memory lies";
   const auto& nodes = NumaTopology::of_machine().nodes;
-  EXPECT_TRUE(std::any_of(nodes.begin(), nodes.end(),
-                          [&](const NumaNode& each) { return each.number == *node; }));
+  EXPECT_TRUE(!node || std::any_of(nodes.begin(), nodes.end(),
+                                   [&](const NumaNode& each) { return each.number == *node; }));
 }
 
 TEST(NumaPlan, SpreadsThreadsEvenly) {
