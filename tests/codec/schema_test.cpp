@@ -140,7 +140,9 @@ double schema_time(int file_count) {
   EXPECT_TRUE(schema);
   const auto lattice = Lattice::default_for(*schema);
   EXPECT_TRUE(lattice);
-  if (lattice) EXPECT_EQ(lattice->chunk_count(), 200U * static_cast<std::uint32_t>(file_count));
+  if (lattice) {
+    EXPECT_EQ(lattice->chunk_count(), 200U * static_cast<std::uint32_t>(file_count));
+  }
   return static_cast<double>(std::clock() - start);
 }
 
