@@ -16,22 +16,25 @@ STARTS = ("coordinator.before_start", "coordinator.after_start")
 
 
 class CoordinatorKilled(SystemTest):
-    def start_all(self, point):
-        """The fleet with a coordinator that dies at `point`: at a start, before anybody can ask it anything."""
+    def kill(self, point):
+        """The publisher's exit code and the epoch of the coordinator that came after the killed one.
+
+        Both agents have joined before the refit is planned: nobody catches up one that was too late for it.
+        """
         self.fleet = fleet = Fleet(self.work / "fleet", base=STEPS[0], agent_count=2)
-        start = fleet.launch_coordinator if point in STARTS else fleet.start_coordinator
+        at_start = point in STARTS  # before anybody can ask it anything
+        start = fleet.launch_coordinator if at_start else fleet.start_coordinator
         start({"WEFT_TEST_KILL_AT": point})
         for index in range(2):
             fleet.start_agent(index)
-        return fleet.start_publish(STEPS[0], STEPS[1], 2)
-
-    def kill(self, point):
-        """The publisher's exit code and the epoch of the coordinator that came after the killed one."""
-        publisher = self.start_all(point)
-        fleet = self.fleet
+        if not at_start:
+            fleet.wait_joined(range(2))
+            publisher = fleet.start_publish(STEPS[0], STEPS[1], 2)
         self.assertEqual(fleet.wait_exit("coordinator"), -signal.SIGKILL, point)
         fleet.start_coordinator()
         fleet.wait_joined(range(2), 60)
+        if at_start:
+            publisher = fleet.start_publish(STEPS[0], STEPS[1], 2)
         code = publisher.wait(timeout=120)
         fleet.processes.pop("publisher", None)
         return code, fleet.status()["epoch"]
