@@ -156,6 +156,9 @@ int weft_refit_put_residual(weft_refit* refit, const char* name, weft_converter 
 int weft_refit_commit(weft_refit* refit, int partial, weft_refit_report* report) {
   return guarded([&]() -> int {
     if (refit == nullptr) return fail("no refit");
+    if (report != nullptr && report->struct_bytes < sizeof(report->struct_bytes)) {
+      return fail("report->struct_bytes is not the struct's size");
+    }
     const auto done = refit->refit->commit(partial != 0);
     if (!done) return fail(done.error());
     if (report == nullptr) return 0;

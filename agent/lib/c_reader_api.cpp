@@ -2,6 +2,7 @@
 // The readers of include/weft/c.h.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -43,7 +44,10 @@ weft::Result<weft::WeightFiles> files_of(weft_lock& lock) {
   return *lock.files;
 }
 
-void tell(const weft::WeightTensor& from, weft_tensor* to) {
+int tell(const weft::WeightTensor& from, weft_tensor* to) {
+  if (to->struct_bytes < sizeof(to->struct_bytes)) {
+    return fail("tensor->struct_bytes is not the struct's size");
+  }
   weft_tensor known = {};
   known.struct_bytes = std::min(to->struct_bytes, sizeof(known));
   known.name = from.name.data();
@@ -54,6 +58,7 @@ void tell(const weft::WeightTensor& from, weft_tensor* to) {
   known.rank = static_cast<std::uint32_t>(from.shape.size());
   known.element_bytes = from.element_bytes;
   std::memcpy(to, &known, known.struct_bytes);
+  return 0;
 }
 
 }  // namespace
@@ -104,6 +109,10 @@ int weft_view_changes(weft_view* view, uint64_t from, uint64_t to, weft_change_v
   return guarded([&]() -> int {
     if (view == nullptr || visitor == nullptr || summary == nullptr) {
       return fail("no view, visitor or summary");
+    }
+    // Who is not told of needs_full would take nothing for no change.
+    if (summary->struct_bytes < offsetof(weft_change_summary, needs_full) + sizeof(int)) {
+      return fail("summary->struct_bytes is not the struct's size");
     }
     const auto visit = [&](weft::OwnedChange&& change) {
       weft_change told = {};
@@ -168,8 +177,7 @@ int weft_lock_tensor_at(weft_lock* lock, size_t index, weft_tensor* tensor) {
       return fail("tensor " + std::to_string(index) + " of " +
                   std::to_string(files->tensors().size()));
     }
-    tell(files->tensors()[index], tensor);
-    return 0;
+    return tell(files->tensors()[index], tensor);
   });
 }
 
@@ -182,8 +190,7 @@ int weft_lock_tensor(weft_lock* lock, const char* name, weft_tensor* tensor) {
     if (!files) return fail(files.error());
     const weft::WeightTensor* const found = files->find(name);
     if (found == nullptr) return fail(std::string(name) + " is no tensor of these weights");
-    tell(*found, tensor);
-    return 0;
+    return tell(*found, tensor);
   });
 }
 

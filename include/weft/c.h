@@ -12,7 +12,8 @@
  * - Pointers are borrowed for the call only, those that come back live as their call says. Text is
  *   UTF-8, sizes are bytes, times are milliseconds.
  * - The caller sets struct_bytes to sizeof of the struct it was compiled with: fields are only ever
- *   added at the end, and what it does not know is left out. Zero in a field means the default.
+ *   added at the end, and what it does not know is left out; a report without its size is refused
+ * (config). Zero in another field means the default.
  */
 #ifndef WEFT_C_H
 #define WEFT_C_H

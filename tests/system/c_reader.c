@@ -87,6 +87,9 @@ static int follow(weft_view* view, char* name, uint64_t last) {
   while (version < last) {
     code = weft_view_wait(view, 60000, &from, &to);
     if (code != 0 || from != version) return wrong("wait", code);
+    summary.struct_bytes = 0;
+    if (weft_view_changes(view, from, to, stop, &first, &summary) == 0) return wrong("no size", 0);
+    summary.struct_bytes = sizeof(summary);
     code = weft_view_changes(view, from, to, stop, &first, &summary);
     if (code != 0 || summary.needs_full != 0 || summary.element_count != first)
       return wrong("stopped changes", code);
