@@ -67,6 +67,8 @@ function(weft_test name folder)
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} weft_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  # Cases run once: compiling them well costs more than it saves. The rooms beneath are compiled as ever.
+  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${WEFT_FUZZ}>,-O0,$<$<CONFIG:RelWithDebInfo>:-O1>>)
   set(rig "")
   if(arg_RIG)
     set(rig /usr/bin/python3 -B ${PROJECT_SOURCE_DIR}/tests/support/netns.py ${arg_RIG} --)
