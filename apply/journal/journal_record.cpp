@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "apply/journal/record_positions.hpp"
 #include "weft/base/assert.hpp"
 #include "weft/base/limits.hpp"
 #include "weft/wire/byte_io.hpp"
@@ -17,7 +18,6 @@ namespace {
 
 constexpr std::uint32_t kRecordMagic = 0x4352'4A57;  // "WJRC"
 constexpr std::size_t kCheckOffset = 32;
-constexpr std::uint32_t kGapCarry = 255;
 // From so many changes per page on every page is taken as touched without looking.
 constexpr std::uint32_t kDenseChangesPerPage = 8;
 
@@ -119,46 +119,6 @@ std::byte* put_positions(const RecordHeader& header, std::span<const std::uint32
                                               : put_bitmap(changed, header.element_count, out);
 }
 
-// Calls f(position, place of its value) for every changed element, ascending. Stops and answers
-// false where the positions leave the record: possible only in a record that was not checked.
-template <typename F>
-bool for_each_change(const RecordHeader& header, std::span<const std::byte> payload, F&& f) {
-  const std::byte* const begin = payload.data();
-  const std::size_t value_bytes = std::size_t{header.changed_count} * header.element_bytes;
-  if (payload.size() < value_bytes) return false;
-  const std::byte* const values = begin + (payload.size() - value_bytes);
-  std::uint32_t seen = 0;
-  if (header.coding == RecordCoding::kWhole) {
-    for (; seen < header.changed_count; ++seen) {
-      f(seen, values + std::size_t{seen} * header.element_bytes);
-    }
-    return seen == header.element_count && values == begin;
-  }
-  if (header.coding == RecordCoding::kBitmap) {
-    const std::size_t map_bytes = static_cast<std::size_t>(values - begin);
-    if (map_bytes != (std::size_t{header.element_count} + 7) / 8) return false;
-    for (std::size_t at = 0; at < map_bytes; ++at) {
-      for (auto bits = static_cast<std::uint32_t>(begin[at]); bits != 0; bits &= bits - 1) {
-        const auto position =
-            static_cast<std::uint32_t>(at * 8) + static_cast<std::uint32_t>(std::countr_zero(bits));
-        if (position >= header.element_count || seen == header.changed_count) return false;
-        f(position, values + std::size_t{seen++} * header.element_bytes);
-      }
-    }
-    return seen == header.changed_count;
-  }
-  std::uint64_t position = 0;
-  for (const std::byte* at = begin; at < values; ++at) {
-    const auto gap = static_cast<std::uint32_t>(*at);
-    position += gap;
-    if (gap == kGapCarry) continue;
-    if (position >= header.element_count || seen == header.changed_count) return false;
-    f(static_cast<std::uint32_t>(position), values + std::size_t{seen++} * header.element_bytes);
-    ++position;
-  }
-  return seen == header.changed_count && (begin == values || values[-1] != std::byte{kGapCarry});
-}
-
 // The header of a record that check_record has accepted.
 RecordHeader parse_header(std::span<const std::byte> record) {
   RecordHeader header;
@@ -173,42 +133,47 @@ RecordHeader parse_header(std::span<const std::byte> record) {
   return header;
 }
 
+// Writes what lies in a window of bytes, counted from the record's first byte.
 template <std::size_t kBytes>
 void scatter(const RecordHeader& header, std::span<const std::byte> payload,
              std::uint64_t window_begin, std::span<std::byte> window) {
   const std::uint64_t window_end = window_begin + window.size();
-  const bool whole_inside =
-      window_begin == 0 && std::uint64_t{header.element_count} * kBytes <= window.size();
-  if (whole_inside) {
-    std::byte* const out = window.data();
-    for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
-      std::memcpy(out + std::size_t{position} * kBytes, value, kBytes);
-    });
-    return;
-  }
-  for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
-    const std::uint64_t begin = std::uint64_t{position} * kBytes;
-    if (begin >= window_begin && begin + kBytes <= window_end) {
-      std::memcpy(window.data() + (begin - window_begin), value, kBytes);
-      return;
-    }
-    // An element across the window's edge: its bytes one by one.
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      if (begin + i >= window_begin && begin + i < window_end) {
-        window[static_cast<std::size_t>(begin + i - window_begin)] = value[i];
+  // The elements that lie in it whole; those across its edges are taken byte by byte.
+  const std::uint64_t first = (window_begin + kBytes - 1) / kBytes;
+  const std::uint64_t last = std::max(window_end / kBytes, first);
+  for_each_change(header, payload, {first, last},
+                  [=](std::uint32_t position, const std::byte* value) {
+                    const std::uint64_t at = std::uint64_t{position} * kBytes - window_begin;
+                    std::memcpy(window.data() + at, value, kBytes);
+                  });
+  if constexpr (kBytes > 1) {
+    const auto write_bytes = [=](std::uint32_t position, const std::byte* value) {
+      for (std::size_t i = 0; i < kBytes; ++i) {
+        const std::uint64_t at = std::uint64_t{position} * kBytes + i;
+        if (at >= window_begin && at < window_end) {
+          window[static_cast<std::size_t>(at - window_begin)] = value[i];
+        }
       }
+    };
+    if (first * kBytes > window_begin) {
+      for_each_change(header, payload, {first - 1, first}, write_bytes);
     }
-  });
+    if (last * kBytes < window_end) {
+      for_each_change(header, payload, {last, last + 1}, write_bytes);
+    }
+  }
 }
 
 template <std::size_t kBytes>
 void scatter_elements(const RecordHeader& header, std::span<const std::byte> payload,
                       const ElementWindow& window) {
-  for_each_change(header, payload, [&](std::uint32_t position, const std::byte* value) {
-    const std::uint64_t element = header.first_element + position;
-    if (element < window.first_element) return;
-    const std::uint64_t place = element - window.first_element;
-    if (place >= window.element_count) return;
+  const std::uint64_t from = header.first_element;
+  const std::uint64_t window_end = window.first_element + window.element_count;
+  if (window_end <= from) return;
+  const ElementRange range = {window.first_element - std::min(window.first_element, from),
+                              window_end - from};
+  for_each_change(header, payload, range, [&](std::uint32_t position, const std::byte* value) {
+    const std::uint64_t place = from + position - window.first_element;
     window.touched[static_cast<std::size_t>(place / 64)] |= std::uint64_t{1} << (place % 64);
     std::memcpy(window.values.data() + static_cast<std::size_t>(place) * kBytes, value, kBytes);
   });
@@ -302,9 +267,9 @@ Status check_record(std::span<const std::byte> record) {
   if (wire::load_le<std::uint64_t>(record.data() + kCheckOffset) != record_check(record)) {
     return damaged("its check does not hold");
   }
-  const bool sound = for_each_change(header, record.subspan(kRecordHeaderBytes),
-                                     [](std::uint32_t, const std::byte*) {});
-  return sound ? ok() : damaged("positions do not add up");
+  return positions_hold(header, record.subspan(kRecordHeaderBytes))
+             ? ok()
+             : damaged("positions do not add up");
 }
 
 void apply_record(const RecordInBlock& place, std::span<std::byte> block) {
@@ -356,9 +321,10 @@ void list_record(std::span<const std::byte> record, std::span<std::uint64_t> off
   const auto payload = record.subspan(kRecordHeaderBytes);
   std::memcpy(values.data(), payload.data() + (payload.size() - values.size()), values.size());
   std::uint64_t* next = offsets.data();
-  for_each_change(header, payload, [&next, &header](std::uint32_t position, const std::byte*) {
-    *next++ = header.first_element + position;
-  });
+  for_each_change(header, payload, all_of(header),
+                  [&next, &header](std::uint32_t position, const std::byte*) {
+                    *next++ = header.first_element + position;
+                  });
 }
 
 void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,
@@ -381,7 +347,7 @@ void mark_record_pages(const RecordInBlock& place, std::uint32_t page_bytes,
     mark(0, bytes);
     return;
   }
-  for_each_change(header, place.record.subspan(kRecordHeaderBytes),
+  for_each_change(header, place.record.subspan(kRecordHeaderBytes), all_of(header),
                   [&](std::uint32_t position, const std::byte*) {
                     const std::uint64_t begin = std::uint64_t{position} * header.element_bytes;
                     mark(begin, begin + header.element_bytes);

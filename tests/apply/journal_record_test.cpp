@@ -8,6 +8,9 @@
 #include <numeric>
 #include <random>
 
+#include "weft/wire/byte_io.hpp"
+#include "weft/wire/digest.hpp"
+
 namespace weft::apply {
 namespace {
 
@@ -152,6 +155,59 @@ TEST(JournalRecord, EveryChangedByteIsFound) {
   }
   for (std::size_t length = 0; length < change.record.size(); ++length) {
     ASSERT_FALSE(check_record(std::span(change.record).first(length))) << length;
+  }
+}
+
+// The record with its check made right again.
+std::vector<std::byte> resealed(std::vector<std::byte> record) {
+  std::vector<std::byte> checked(record.begin(), record.begin() + 32);
+  checked.insert(checked.end(), record.begin() + kRecordHeaderBytes, record.end());
+  wire::store_le(record.data() + 32, wire::digest64(checked));
+  return record;
+}
+
+TEST(JournalRecord, PositionsThatLieAreFoundBehindARightCheck) {
+  for (const double density : {0.002, 0.05, 0.4}) {
+    const Change change = make_change(5'003, 2, density, 3);
+    const auto header = load_record_header(change.record);
+    ASSERT_TRUE(header);
+    ASSERT_TRUE(check_record(resealed(change.record)));
+    const std::size_t positions = header->payload_bytes - header->changed_count * 2ULL;
+    ASSERT_GT(positions, 9U);
+    // One gap or bit more or less anywhere: too far, too few, too many, or elsewhere but sound.
+    std::size_t refused = 0;
+    for (std::size_t i = 0; i < positions; ++i) {
+      for (const int value : {0, 1, 254, 255}) {
+        auto bytes = change.record;
+        if (bytes[kRecordHeaderBytes + i] == static_cast<std::byte>(value)) continue;
+        bytes[kRecordHeaderBytes + i] = static_cast<std::byte>(value);
+        bytes = resealed(std::move(bytes));
+        if (!check_record(bytes)) {
+          ++refused;
+          continue;
+        }
+        // Accepted: every position is inside, in every window.
+        std::vector<std::uint64_t> offsets(header->changed_count);
+        std::vector<std::byte> values(offsets.size() * 2);
+        list_record(bytes, offsets, values);
+        EXPECT_TRUE(std::is_sorted(offsets.begin(), offsets.end()));
+        ASSERT_LT(offsets.back(), 1000U + 5'003U);
+        std::vector<std::byte> room(5'003 * 2);
+        apply_record({bytes, 0, 0}, room);
+      }
+    }
+    EXPECT_GT(refused, positions / 2) << density;
+    // One value less than positions, and one more.
+    for (const int more : {-1, 1}) {
+      auto bytes = change.record;
+      wire::store_le(bytes.data() + 20,
+                     static_cast<std::uint32_t>(static_cast<int>(header->changed_count) + more));
+      EXPECT_FALSE(check_record(resealed(std::move(bytes)))) << more;
+    }
+    // An element fewer than the last position needs.
+    auto bytes = change.record;
+    wire::store_le(bytes.data() + 16, change.changed.back());
+    EXPECT_FALSE(check_record(resealed(std::move(bytes))));
   }
 }
 
