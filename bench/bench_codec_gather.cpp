@@ -58,6 +58,16 @@ Lattice lattice_of(const Schema& schema, std::uint32_t ranks, F&& build) {
   return *std::move(lattice);
 }
 
+// All of it, through a buffer.
+void copy_all(const std::vector<std::vector<std::byte>>& memory, std::span<std::byte> buffer) {
+  for (const auto& source : memory) {
+    for (std::size_t at = 0; at < source.size(); at += buffer.size()) {
+      std::memcpy(buffer.data(), source.data() + at, std::min(buffer.size(), source.size() - at));
+      __asm__ volatile("" : : "r"(buffer.data()) : "memory");
+    }
+  }
+}
+
 // Rank 0 is measured.
 template <typename F>
 void measure(const std::string& name, const Schema& schema, std::uint32_t ranks, int runs,
@@ -70,9 +80,11 @@ void measure(const std::string& name, const Schema& schema, std::uint32_t ranks,
   WEFT_ASSERT(gather);
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::span<const std::byte>> sources;
+  memory.reserve(projection.sources.size());
   for (const ShardTensor& source : projection.sources) {
     memory.emplace_back(static_cast<std::size_t>(source.element_count) * 2, std::byte{1});
   }
+  sources.reserve(memory.size());
   for (const auto& bytes : memory) sources.emplace_back(bytes);
   const ChunkRange chunks = lattice.chunks_of(ProducerIndex{0});
   std::vector<std::byte> buffer(limits::kChunkBytesMax);
@@ -90,15 +102,7 @@ void measure(const std::string& name, const Schema& schema, std::uint32_t ranks,
         WEFT_ASSERT(gather->read(chunk, sources, into));
       }
     }));
-    copies.push_back(seconds_of([&] {
-      for (const auto& source : memory) {
-        for (std::size_t at = 0; at < source.size(); at += buffer.size()) {
-          const std::size_t count = std::min(buffer.size(), source.size() - at);
-          std::memcpy(buffer.data(), source.data() + at, count);
-          __asm__ volatile("" : : "r"(buffer.data()) : "memory");
-        }
-      }
-    }));
+    copies.push_back(seconds_of([&] { copy_all(memory, buffer); }));
   }
   const double gathered = static_cast<double>(bytes) / median(gathers) * 1e-9;
   const double copied = static_cast<double>(bytes) / median(copies) * 1e-9;

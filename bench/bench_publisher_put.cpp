@@ -164,10 +164,17 @@ void compare_all(const Rank& rank, std::vector<std::uint32_t>& positions) {
   }
 }
 
-void measure(const std::string& name, const apply::CheckpointDir& base,
-             const apply::CheckpointDir& target, std::uint32_t ranks, const Layout& layout,
-             int runs, std::uint32_t threads) {
-  Rank rank = open_rank(base, target, ranks, layout);
+// Threads: a value; one at a time.
+struct Pair {
+  const apply::CheckpointDir& base;
+  const apply::CheckpointDir& target;
+  int runs;
+  std::uint32_t threads;
+};
+
+void measure(const std::string& name, const Pair& pair, std::uint32_t ranks, const Layout& layout) {
+  const apply::CheckpointDir& base = pair.base;
+  Rank rank = open_rank(base, pair.target, ranks, layout);
   NullEventSink events;
   auto pool = transport::SlabPool::open({.slot_count = 16}, events);
   WEFT_ASSERT(pool);
@@ -175,8 +182,9 @@ void measure(const std::string& name, const apply::CheckpointDir& base,
   std::vector<double> puts;
   std::vector<double> compares;
   std::uint64_t changed = 0;
-  for (int run = 0; run < runs; ++run) {
-    puts.push_back(seconds_of([&] { changed = put_all(base.schema(), rank, **pool, threads); }));
+  for (int run = 0; run < pair.runs; ++run) {
+    puts.push_back(
+        seconds_of([&] { changed = put_all(base.schema(), rank, **pool, pair.threads); }));
     compares.push_back(seconds_of([&] { compare_all(rank, positions); }));
   }
   const double bytes = static_cast<double>(rank.bytes);
@@ -202,16 +210,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", (!base ? base.error() : target.error()).message().c_str());
     return 1;
   }
-  measure(
-      "contiguous", *base, *target, 1,
-      [](codec::ProjectionBuilder&, const codec::Tensor&) { return false; }, runs, threads);
-  measure(
-      "row-parallel, rank 0 of 4", *base, *target, 4,
-      [](codec::ProjectionBuilder& builder, const codec::Tensor& tensor) {
-        if (tensor.shape.size() != 2 || tensor.shape[1] % 4 != 0) return false;
-        WEFT_ASSERT(builder.row_parallel(tensor.name, tensor.name));
-        return true;
-      },
-      runs, threads);
+  const Pair pair{*base, *target, runs, threads};
+  measure("contiguous", pair, 1,
+          [](codec::ProjectionBuilder&, const codec::Tensor&) { return false; });
+  measure("row-parallel, rank 0 of 4", pair, 4,
+          [](codec::ProjectionBuilder& builder, const codec::Tensor& tensor) {
+            if (tensor.shape.size() != 2 || tensor.shape[1] % 4 != 0) return false;
+            WEFT_ASSERT(builder.row_parallel(tensor.name, tensor.name));
+            return true;
+          });
   return 0;
 }

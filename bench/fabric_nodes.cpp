@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <fcntl.h>
@@ -172,13 +173,85 @@ int run_relay_node(const BenchNode& node, const PipeEnds& ends) {
   return 0;
 }
 
+namespace {
+
+constexpr std::uint32_t kWriteSlots = 8;
+
+// What a node of bare writes has open.
+// Threads: one at a time.
+struct WritesNode {
+  const BenchNode& node;
+  const PipeEnds& ends;
+  transport::Fabric& fabric;
+  std::span<std::byte> memory;
+  transport::MemoryHandle memory_id;
+  transport::PeerHandle peer;
+  NodeCard other;
+};
+
+int send_writes(const WritesNode& at) {
+  BenchSpan span;
+  std::vector<transport::FabricEvent> completed(64);
+  std::uint32_t under_way = 0;
+  std::uint64_t posted = 0;
+  bool ends_soon = false;
+  const double opened_at = monotonic_seconds();
+  while (!ends_soon || under_way > 0) {
+    const std::uint64_t place = posted % kWriteSlots * limits::kSlotBytes;
+    const transport::RemoteOperation write{at.peer,
+                                           at.memory_id,
+                                           at.memory.subspan(place, kBenchFrameBytes),
+                                           {at.other.memory_address + place, at.other.memory_key},
+                                           static_cast<std::uint32_t>(posted),
+                                           posted};
+    if (!ends_soon && under_way < kWriteSlots &&
+        at.fabric.post_write(write) == transport::Posted::kPosted) {
+      ++under_way;
+      // The first writes make the connection.
+      if (++posted == kWarmFrames) span.start = monotonic_seconds();
+    }
+    under_way -= static_cast<std::uint32_t>(at.fabric.poll(completed));
+    const double now = monotonic_seconds();
+    if (posted < kWarmFrames && now - opened_at > kPatienceSeconds) return 1;
+    ends_soon = posted >= kWarmFrames && now - span.start >= at.node.seconds;
+  }
+  span.frames = posted - kWarmFrames;
+  span.end = monotonic_seconds();
+  std::byte over{};
+  return at.ends.write_all(&span, sizeof(span)) && at.ends.read_all(&over, 1) ? 0 : 1;
+}
+
+// The number of doorbells is not known before the sender has ended; all of them are awaited.
+int take_writes(const WritesNode& at) {
+  BenchSpan span;
+  std::vector<transport::FabricEvent> arrived(64);
+  std::uint64_t doorbells = 0;
+  bool told = false;
+  const int flags = fcntl(at.ends.in, F_GETFL);
+  fcntl(at.ends.in, F_SETFL, flags | O_NONBLOCK);
+  const double opened_at = monotonic_seconds();
+  while (!told || doorbells < span.frames + kWarmFrames) {
+    const std::size_t count = at.fabric.poll(arrived);
+    for (std::size_t i = 0; i < count; ++i) {
+      doorbells += arrived[i].kind == transport::FabricEventKind::kDoorbell ? 1 : 0;
+    }
+    if (count == 0 && !told) told = ::read(at.ends.in, &span, sizeof(span)) == sizeof(span);
+    if (monotonic_seconds() - opened_at > at.node.seconds + kPatienceSeconds) return 1;
+  }
+  fcntl(at.ends.in, F_SETFL, flags);
+  span.end = monotonic_seconds();
+  std::byte over{};
+  return at.ends.write_all(&span, sizeof(span)) && at.ends.read_all(&over, 1) ? 0 : 1;
+}
+
+}  // namespace
+
 // One fi_writedata after the other into a ring of slots, as many under way as there are slots: no
 // grants, no checksums, nothing is looked at. Each doorbell is answered by nothing, so the sender
 // waits for its own completions only.
 int run_writes_node(const BenchNode& node, const PipeEnds& ends) {
-  constexpr std::uint32_t kSlots = 8;
   NullEventSink events;
-  auto pool = SlabPool::open({.slot_count = kSlots}, events);
+  auto pool = SlabPool::open({.slot_count = kWriteSlots}, events);
   if (!pool) return complain(pool.error());
   auto opened = transport::open_fabric(fabric_options(node), events);
   if (!opened) return complain(opened.error());
@@ -199,57 +272,8 @@ int run_writes_node(const BenchNode& node, const PipeEnds& ends) {
   const NodeCard& other = cards[1 - node.index];
   const auto peer = fabric.insert_peer(address_in(other));
   if (!peer) return complain(peer.error());
-  BenchSpan span;
-  std::vector<transport::FabricEvent> arrived(64);
-  std::byte over{};
-  if (sender) {
-    std::uint32_t under_way = 0;
-    std::uint64_t posted = 0;
-    bool ends_soon = false;
-    const double opened_at = monotonic_seconds();
-    while (!ends_soon || under_way > 0) {
-      const std::uint64_t slot = posted % kSlots;
-      const transport::RemoteOperation write{
-          *peer,
-          *memory,
-          (*pool)->memory().subspan(slot * limits::kSlotBytes, kBenchFrameBytes),
-          {other.memory_address + slot * limits::kSlotBytes, other.memory_key},
-          static_cast<std::uint32_t>(posted),
-          posted};
-      if (!ends_soon && under_way < kSlots &&
-          fabric.post_write(write) == transport::Posted::kPosted) {
-        ++under_way;
-        // The first writes make the connection.
-        if (++posted == kWarmFrames) span.start = monotonic_seconds();
-      }
-      const std::size_t count = fabric.poll(arrived);
-      under_way -= static_cast<std::uint32_t>(count);
-      const double now = monotonic_seconds();
-      if (posted < kWarmFrames && now - opened_at > kPatienceSeconds) return 1;
-      ends_soon = posted >= kWarmFrames && now - span.start >= node.seconds;
-    }
-    span.frames = posted - kWarmFrames;
-    span.end = monotonic_seconds();
-    if (!ends.write_all(&span, sizeof(span)) || !ends.read_all(&over, 1)) return 1;
-    return 0;
-  }
-  // The number of doorbells is not known before the sender has ended; all of them are awaited.
-  std::uint64_t doorbells = 0;
-  bool told = false;
-  const int flags = fcntl(ends.in, F_GETFL);
-  fcntl(ends.in, F_SETFL, flags | O_NONBLOCK);
-  const double opened_at = monotonic_seconds();
-  while (!told || doorbells < span.frames + kWarmFrames) {
-    const std::size_t count = fabric.poll(arrived);
-    for (std::size_t i = 0; i < count; ++i) {
-      doorbells += arrived[i].kind == transport::FabricEventKind::kDoorbell ? 1 : 0;
-    }
-    if (count == 0 && !told) told = ::read(ends.in, &span, sizeof(span)) == sizeof(span);
-    if (monotonic_seconds() - opened_at > node.seconds + kPatienceSeconds) return 1;
-  }
-  fcntl(ends.in, F_SETFL, flags);
-  span.end = monotonic_seconds();
-  return ends.write_all(&span, sizeof(span)) && ends.read_all(&over, 1) ? 0 : 1;
+  const WritesNode opened_node{node, ends, fabric, (*pool)->memory(), *memory, *peer, other};
+  return sender ? send_writes(opened_node) : take_writes(opened_node);
 }
 
 }  // namespace weft::bench

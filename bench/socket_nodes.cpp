@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -54,6 +55,61 @@ int listen_on(const std::string& host, NodeCard& card) {
   return listener;
 }
 
+// Connections to those below; empty and false when one cannot be made.
+bool connect_children(const BenchNode& node, const std::vector<NodeCard>& cards, bool spins,
+                      std::vector<int>& children) {
+  for (std::uint32_t i = node.index * node.degree + 1;
+       i <= (node.index + 1) * node.degree && i < node.count; ++i) {
+    sockaddr_in address{};
+    std::memcpy(&address, cards[i].address, sizeof(address));
+    const int stream = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(stream, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return false;
+    prepare(stream, spins);
+    children.push_back(stream);
+  }
+  return true;
+}
+
+bool send_all(const std::vector<int>& children, std::byte* frame) {
+  bool well = true;
+  for (const int child : children) {
+    well &= move_all(
+        [&](std::byte* from, std::size_t bytes) { return send(child, from, bytes, MSG_NOSIGNAL); },
+        frame, kBenchFrameBytes);
+  }
+  return well;
+}
+
+// Frames for as long as asked; the connections are closed at the end.
+bool run_root(const BenchNode& node, const std::vector<int>& children, std::span<std::byte> memory,
+              BenchSpan& span) {
+  span.start = monotonic_seconds();
+  for (; monotonic_seconds() - span.start < node.seconds; ++span.frames) {
+    if (!send_all(children, memory.data() + span.frames % kBuffers * kBenchFrameBytes)) {
+      return false;
+    }
+  }
+  for (const int child : children) close(child);
+  return true;
+}
+
+// Takes frames until the parent closes, and passes them on.
+bool run_below(const BenchNode& node, int stream, const std::vector<int>& children,
+               std::span<std::byte> memory, BenchSpan& span) {
+  const auto receive = [&](std::byte* to, std::size_t bytes) { return recv(stream, to, bytes, 0); };
+  std::byte* frame = memory.data();
+  std::uint64_t mixed = 0;
+  while (move_all(receive, frame, kBenchFrameBytes)) {
+    if (node.hashes) mixed ^= wire::digest128({frame, kBenchFrameBytes}).low;
+    if (!send_all(children, frame)) return false;
+    frame = memory.data() + ++span.frames % kBuffers * kBenchFrameBytes;
+  }
+  for (const int child : children) close(child);
+  span.end = monotonic_seconds();
+  asm volatile("" : : "r"(mixed));  // the hashes are work to be done
+  return true;
+}
+
 }  // namespace
 
 int run_socket_node(const BenchNode& node, const PipeEnds& ends) {
@@ -65,56 +121,20 @@ int run_socket_node(const BenchNode& node, const PipeEnds& ends) {
       !ends.read_all(cards.data(), cards.size() * sizeof(NodeCard))) {
     return 1;
   }
-  // Children listen, parents connect.
   std::vector<int> children;
-  for (std::uint32_t i = node.index * node.degree + 1;
-       i <= (node.index + 1) * node.degree && i < node.count; ++i) {
-    sockaddr_in address{};
-    std::memcpy(&address, cards[i].address, sizeof(address));
-    const int stream = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(stream, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return 1;
-    prepare(stream, spins);
-    children.push_back(stream);
-  }
+  if (!connect_children(node, cards, spins, children)) return 1;
   std::vector<std::byte> memory(kBuffers * kBenchFrameBytes, std::byte{7});
-  const auto send_all = [&](std::byte* frame) {
-    bool well = true;
-    for (const int child : children) {
-      well &= move_all([&](std::byte* from,
-                           std::size_t bytes) { return send(child, from, bytes, MSG_NOSIGNAL); },
-                       frame, kBenchFrameBytes);
-    }
-    return well;
-  };
   BenchSpan span;
-  std::uint64_t frames = 0;
   if (node.index == 0) {
-    span.start = monotonic_seconds();
-    for (; monotonic_seconds() - span.start < node.seconds; ++frames) {
-      if (!send_all(memory.data() + frames % kBuffers * kBenchFrameBytes)) return 1;
-    }
-    span.frames = frames;
-    for (const int child : children) close(child);
+    if (!run_root(node, children, memory, span)) return 1;
   } else {
     const int stream = accept(listener, nullptr, nullptr);
     if (stream < 0) return 1;
     prepare(stream, spins);
-    const auto receive = [&](std::byte* to, std::size_t bytes) {
-      return recv(stream, to, bytes, 0);
-    };
-    std::byte* frame = memory.data();
-    std::uint64_t mixed = 0;
-    while (move_all(receive, frame, kBenchFrameBytes)) {
-      if (node.hashes) mixed ^= wire::digest128({frame, kBenchFrameBytes}).low;
-      if (!send_all(frame)) return 1;
-      frame = memory.data() + ++frames % kBuffers * kBenchFrameBytes;
-    }
-    for (const int child : children) close(child);
-    span.end = monotonic_seconds();
-    const double end = span.end;
-    if (!ends.read_all(&span, sizeof(span)) || span.frames != frames) return 1;
-    span.end = end;
-    asm volatile("" : : "r"(mixed));  // the hashes are work to be done
+    BenchSpan taken;
+    if (!run_below(node, stream, children, memory, taken)) return 1;
+    if (!ends.read_all(&span, sizeof(span)) || span.frames != taken.frames) return 1;
+    span.end = taken.end;
   }
   std::byte over{};
   return ends.write_all(&span, sizeof(span)) && ends.read_all(&over, 1) ? 0 : 1;

@@ -51,9 +51,9 @@ constexpr std::array kApplyModes = {
     std::pair{std::string_view("double_buffer"), ApplyMode::kDoubleBuffer},
 };
 
-template <typename Enum, std::size_t N>
+template <typename Enum, std::size_t kCount>
 void take(ConfigReader& in, const char* key, Enum& target,
-          const std::array<std::pair<std::string_view, Enum>, N>& choices) {
+          const std::array<std::pair<std::string_view, Enum>, kCount>& choices) {
   in.take_choice(key, target, std::span<const std::pair<std::string_view, Enum>>(choices));
 }
 

@@ -54,7 +54,7 @@ std::optional<std::uint32_t> ShardSource::numa_node(ChunkIndex chunk) const {
 Status ShardSource::read(ChunkIndex chunk, std::span<std::byte> old_bytes,
                          std::span<std::byte> new_bytes) {
   auto scratch = take_scratch();
-  const Status filled = fill(chunk, lattice_.place(chunk), *scratch, new_bytes);
+  Status filled = fill(chunk, lattice_.place(chunk), *scratch, new_bytes);
   scratches_.with([&](auto& idle) { idle.push_back(std::move(scratch)); });
   if (filled && !old_bytes.empty()) {
     std::memcpy(old_bytes.data(), baseline_.old_bytes(chunk).data(), old_bytes.size());

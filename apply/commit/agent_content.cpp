@@ -100,13 +100,13 @@ void AgentRole::compare_with_committed() {
     }
     return;
   }
-  if (content_ == committed_) {
-    level_seen_ = true;
-  } else if (content_.version == committed_.version && content_.lattice == committed_.lattice) {
+  if (content_.version != committed_.version) return;
+  // Under another lattice the same bytes have another root.
+  if (content_.lattice == committed_.lattice && content_.root != committed_.root) {
     need_reseed({ErrorCode::kBaseMismatch, both_roots(content_, committed_)});
-  } else if (content_.version == committed_.version) {
-    level_seen_ = true;  // the same bytes under another lattice
+    return;
   }
+  level_seen_ = true;
 }
 
 }  // namespace weft::apply

@@ -112,7 +112,7 @@ void AgentRole::on(const agent::WeightsDamaged& event) {
 }
 
 // Whatever was under way ends: a journal says nothing about files that are no known version.
-void AgentRole::need_reseed(wire::Cause cause) {
+void AgentRole::need_reseed(const wire::Cause& cause) {
   if (reseed_) return;
   note(Severity::kError, "needs_reseed", cause.detail);
   reseed_ = cause;
@@ -120,7 +120,7 @@ void AgentRole::need_reseed(wire::Cause cause) {
     const bool votes = is_open(refit.phase);
     if (votes) {
       refit.phase = Phase::kRefused;
-      refit.refusal = cause;
+      refit.refusal = reseed_;
       say_vote(refit);
     }
     if (refit.phase != Phase::kForgetting) out_.push_back(agent::ForgetRefit{refit.id});

@@ -132,7 +132,7 @@ class AgentRole {
   void on(const agent::Probed& event);
   void on(const agent::Reseeded& event);
   void on(const agent::WeightsDamaged& event);
-  void need_reseed(wire::Cause cause);
+  void need_reseed(const wire::Cause& cause);
   void be_unable(const Error& error);
   void show();
   bool ready() const;

@@ -59,7 +59,7 @@ void CoordinatorRole::refuse(Member& member, std::uint64_t request, wire::Cause 
 }
 
 // No plan was told: the attempt ends without a decision.
-void CoordinatorRole::refuse_all(wire::Cause cause, bool already) {
+void CoordinatorRole::refuse_all(const wire::Cause& cause, bool already) {
   note(already ? Severity::kInfo : Severity::kWarning, "begin_refused", cause.detail);
   for (auto& [index, slot] : open_->slots) {
     if (Member* member = find_member(slot.member_id)) {

@@ -174,7 +174,7 @@ class CoordinatorRole {
   void gathered();
   void judge_again();
   void refuse(Member& member, std::uint64_t request, wire::Cause cause, bool already);
-  void refuse_all(wire::Cause cause, bool already);
+  void refuse_all(const wire::Cause& cause, bool already);
   std::vector<Digest> parts(bool of_target) const;
 
   // coordinator_plan.cpp: which members take part, and the trees over them

@@ -117,7 +117,7 @@ Status ChangeFold::gather(Stream& stream, const Window& window) {
 }
 
 // Offsets and values of the elements that are touched.
-template <std::size_t Width>
+template <std::size_t kWidth>
 void ChangeFold::pick(std::uint64_t begin) {
   std::uint64_t* offset = offsets_.data();
   std::byte* value = values_.data();
@@ -125,8 +125,8 @@ void ChangeFold::pick(std::uint64_t begin) {
     for (std::uint64_t word = touched_[w]; word != 0; word &= word - 1) {
       const std::size_t place = w * 64 + static_cast<std::size_t>(std::countr_zero(word));
       *offset++ = begin + place;
-      std::memcpy(value, window_values_.data() + place * Width, Width);
-      value += Width;
+      std::memcpy(value, window_values_.data() + place * kWidth, kWidth);
+      value += kWidth;
     }
   }
 }

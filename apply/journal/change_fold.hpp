@@ -57,7 +57,7 @@ class ChangeFold {
   Status gather(Stream& stream, const Window& window);
   bool list(const Window& window);
   void merge(const Window& window);
-  template <std::size_t Width>
+  template <std::size_t kWidth>
   void pick(std::uint64_t begin);
   bool hand_out(const Window& window, const Visit& visit, std::uint64_t& total);
 

@@ -93,7 +93,7 @@ JournalCursor JournalReader::cursor() const {
 Status JournalReader::read_record(const JournalIndexEntry& entry,
                                   std::vector<std::byte>& into) const {
   into.resize(entry.record_bytes);
-  const Status found = records_->read(entry.record_offset, into);
+  Status found = records_->read(entry.record_offset, into);
   if (!found) return found;
   WEFT_TRY_STATUS(check_record(into));
   WEFT_TRY(const RecordHeader header, load_record_header(into));

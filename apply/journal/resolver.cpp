@@ -168,36 +168,41 @@ Result<bool> Resolver::claim_chunk(const wire::IndexEntry& entry) {
                 "chunk " + std::to_string(entry.chunk.value) + " is named by two frames");
 }
 
+// Decodes, verifies, and appends the records of what changed; the number of changed elements.
+Result<std::size_t> Resolver::journal_chunk(const wire::IndexEntry& entry,
+                                            const codec::ChunkPlace& place,
+                                            std::span<const std::byte> payload,
+                                            ResolveScratch& scratch) {
+  const auto old_bytes = std::span(scratch.old_bytes_).first(place.bytes());
+  const auto new_bytes = std::span(scratch.new_bytes_).first(place.bytes());
+  WEFT_TRY_STATUS(base_.checkpoint->read(place, old_bytes));
+  const codec::DecodeInput input{entry, payload, old_bytes, place.format,
+                                 base_.table->at(entry.chunk)};
+  WEFT_TRY_STATUS(codec::decode_chunk(input, scratch.decoder_, new_bytes));
+  const auto changed =
+      codec::changed_offsets(old_bytes, new_bytes, place.element_bytes(), scratch.decoder_);
+  if (changed.empty()) return std::size_t{0};
+  scratch.records_.open(place, changed, new_bytes);
+  while (scratch.records_.next(scratch.record_)) {
+    WEFT_TRY_STATUS(journal_->append(scratch.record_));
+  }
+  return changed.size();
+}
+
 Status Resolver::resolve_chunk(const wire::IndexEntry& entry, std::span<const std::byte> payload,
                                ResolveScratch& scratch) {
   WEFT_TRY(const bool ours, claim_chunk(entry));
   if (!ours) return ok();
   const codec::ChunkPlace place = base_.lattice->place(entry.chunk);
-  const auto old_bytes = std::span(scratch.old_bytes_).first(place.bytes());
-  const auto new_bytes = std::span(scratch.new_bytes_).first(place.bytes());
-  const auto journalled = [&]() -> Status {
-    WEFT_TRY_STATUS(base_.checkpoint->read(place, old_bytes));
-    const codec::DecodeInput input{entry, payload, old_bytes, place.format,
-                                   base_.table->at(entry.chunk)};
-    WEFT_TRY_STATUS(codec::decode_chunk(input, scratch.decoder_, new_bytes));
-    const auto changed =
-        codec::changed_offsets(old_bytes, new_bytes, place.element_bytes(), scratch.decoder_);
-    if (!changed.empty()) {
-      scratch.records_.open(place, changed, new_bytes);
-      while (scratch.records_.next(scratch.record_)) {
-        WEFT_TRY_STATUS(journal_->append(scratch.record_));
-      }
-    }
-    counters_.changed_elements += changed.size();
-    return ok();
-  }();
-  if (!journalled) {
+  auto changed = journal_chunk(entry, place, payload, scratch);
+  if (!changed) {
     chunk_marks_[entry.chunk.value].store(Mark::kNone);
-    Error error = journalled.error();
+    Error& error = changed.error();
     error.detail += ": tensor " + base_.checkpoint->schema().tensor(place.tensor).name +
                     ", chunk " + std::to_string(entry.chunk.value);
-    return error;
+    return std::move(error);
   }
+  counters_.changed_elements += *changed;
   new_table_.set(entry.chunk, entry.new_digest);
   chunk_marks_[entry.chunk.value].store(Mark::kDone);
   ++counters_.chunks;

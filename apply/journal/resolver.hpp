@@ -139,6 +139,8 @@ class Resolver {
   Result<bool> claim_frame(const wire::FrameHeader& header);
   void settle_frame(const wire::FrameHeader& header, bool resolved);
   Result<bool> claim_chunk(const wire::IndexEntry& entry);
+  Result<std::size_t> journal_chunk(const wire::IndexEntry& entry, const codec::ChunkPlace& place,
+                                    std::span<const std::byte> payload, ResolveScratch& scratch);
   Status resolve_chunk(const wire::IndexEntry& entry, std::span<const std::byte> payload,
                        ResolveScratch& scratch);
   Status check_manifest(const wire::Manifest& manifest) const;

@@ -118,7 +118,7 @@ Status WeightSets::open_standby(const codec::Schema& schema) {
 
 Status WeightSets::prepare() {
   standby_.reset();
-  const Status there = open_standby(checkpoint_->schema());
+  Status there = open_standby(checkpoint_->schema());
   if (there || there.error().code == ErrorCode::kNoSpace ||
       there.error().code == ErrorCode::kDenied) {
     return there;

@@ -174,20 +174,22 @@ Status CheckpointDir::read_runs(const codec::ChunkPlace& place, std::span<std::b
       more = ahead.next(run);
     } while (more && (run.first_element - end) * width <= kHoleBytesMax &&
              (run.first_element + run.element_count - begin) * width <= kRowsBytesMax);
+    const auto place_of = [&](const codec::ChunkRun& one) {
+      return into.subspan(one.offset * width, one.element_count * width);
+    };
     codec::ChunkRun copied;
-    if (count > 1) {
-      rows.resize(kRowsBytesMax);
-      WEFT_TRY_STATUS(file.read(
-          bytes_at(begin), std::span(rows).first(static_cast<std::size_t>((end - begin) * width))));
+    if (count == 1) {
+      behind.next(copied);
+      WEFT_TRY_STATUS(file.read(bytes_at(begin), place_of(copied)));
+      continue;
     }
+    rows.resize(kRowsBytesMax);
+    WEFT_TRY_STATUS(file.read(
+        bytes_at(begin), std::span(rows).first(static_cast<std::size_t>((end - begin) * width))));
     for (; count > 0; --count) {
       behind.next(copied);
-      const auto part = into.subspan(copied.offset * width, copied.element_count * width);
-      if (copied.first_element == begin && copied.first_element + copied.element_count == end) {
-        WEFT_TRY_STATUS(file.read(bytes_at(begin), part));
-      } else {
-        std::memcpy(part.data(), &rows[(copied.first_element - begin) * width], part.size());
-      }
+      const auto part = place_of(copied);
+      std::memcpy(part.data(), &rows[(copied.first_element - begin) * width], part.size());
     }
   }
   return ok();
@@ -258,7 +260,7 @@ Status CheckpointDir::open_for_writing() {
     WEFT_TRY(const bool holes, file->has_holes());
     if (!holes) continue;
     WEFT_TRY(const std::uint64_t bytes, file->size());
-    const Status reserved = file->allocate(0, bytes, false);
+    Status reserved = file->allocate(0, bytes, false);
     // A filesystem that cannot reserve still has the file's blocks for all but its holes.
     if (!reserved && reserved.error().code != ErrorCode::kUnsupported) return reserved;
     allocated = true;

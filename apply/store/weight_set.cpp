@@ -111,7 +111,7 @@ Status copy_file(Store& source_store, Store& target_store, const std::string& na
   WEFT_TRY(const std::uint64_t bytes, source->size());
   WEFT_TRY(const std::uint64_t there, (*target)->size());
   if (there > bytes) WEFT_TRY_STATUS((*target)->truncate(bytes));
-  const Status reserved = bytes == 0 ? ok() : (*target)->allocate(0, bytes, true);
+  Status reserved = bytes == 0 ? ok() : (*target)->allocate(0, bytes, true);
   // A filesystem that cannot reserve still takes the bytes, or says kNoSpace when they come.
   if (!reserved && reserved.error().code != ErrorCode::kUnsupported) return reserved;
   if (created) {

@@ -16,24 +16,18 @@ Word load(std::span<const std::byte> bytes, std::uint32_t element) {
   return word;
 }
 
-// Threads: one at a time.
-struct GatherRooms {
-  std::uint8_t* flags;
-  std::uint32_t* exceptions;
-};
-
 template <typename Word>
 void gather(std::span<const std::byte> old_bytes, std::span<const std::byte> new_bytes,
-            const ElementFormat& format, const std::uint32_t* positions, const GatherRooms& rooms,
-            ChangeStats& stats) {
+            const ElementFormat& format, const ChangeLists& lists, ChangeStats& stats) {
   constexpr std::uint32_t kTop = sizeof(Word) * 8 - 1;
   const std::uint32_t mask = (1U << format.exponent_bits) - 1;
   // No branch on what a step is: the predictor would miss one in ten.
   // Everything in locals: flags are bytes, and their stores might change anything else.
   std::uint32_t exception_count = 0;
-  std::uint8_t* const flags = rooms.flags;
-  std::uint32_t* const exceptions = rooms.exceptions;
-  const std::uint32_t changed_count = stats.changed_count;
+  const std::uint32_t* const positions = lists.positions;
+  std::uint8_t* const flags = lists.flags;
+  std::uint32_t* const exceptions = lists.exceptions;
+  const std::uint32_t changed_count = lists.changed_count;
   const std::uint32_t shift = format.exponent_shift;
   for (std::uint32_t i = 0; i < changed_count; ++i) {
     const Word before = load<Word>(old_bytes, positions[i]);
@@ -48,8 +42,8 @@ void gather(std::span<const std::byte> old_bytes, std::span<const std::byte> new
   }
   stats.exception_count = exception_count;
   for (std::uint32_t i = 0; i < exception_count; ++i) {
-    const Word before = load<Word>(old_bytes, rooms.exceptions[i]);
-    const Word step = static_cast<Word>(load<Word>(new_bytes, rooms.exceptions[i]) - before);
+    const Word before = load<Word>(old_bytes, lists.exceptions[i]);
+    const Word step = static_cast<Word>(load<Word>(new_bytes, lists.exceptions[i]) - before);
     const Word size = ((step >> kTop) & 1) != 0 ? static_cast<Word>(-step) : step;
     const std::uint64_t magnitude = std::uint64_t{size} - 2;
     const std::uint32_t exponent =
@@ -73,15 +67,14 @@ void gather_masks(std::span<const std::byte> old_bytes, std::span<const std::byt
 }  // namespace
 
 void gather_changes(std::span<const std::byte> old_bytes, std::span<const std::byte> new_bytes,
-                    const ElementFormat& format, const std::uint32_t* positions,
-                    std::uint32_t changed_count, bool with_masks, std::uint8_t* flags,
-                    std::uint32_t* exceptions, ChangeStats& stats) {
+                    const ElementFormat& format, const ChangeLists& lists, bool with_masks,
+                    ChangeStats& stats) {
   stats.element_count = static_cast<std::uint32_t>(old_bytes.size() / format.element_bytes);
-  stats.changed_count = changed_count;
+  stats.changed_count = lists.changed_count;
   const auto run = [&](auto zero) {
     using Word = decltype(zero);
-    gather<Word>(old_bytes, new_bytes, format, positions, {flags, exceptions}, stats);
-    if (with_masks) gather_masks<Word>(old_bytes, new_bytes, positions, stats);
+    gather<Word>(old_bytes, new_bytes, format, lists, stats);
+    if (with_masks) gather_masks<Word>(old_bytes, new_bytes, lists.positions, stats);
   };
   switch (format.element_bytes) {
     case 1:

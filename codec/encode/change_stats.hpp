@@ -31,12 +31,19 @@ struct ChangeStats {
 
 inline constexpr std::uint64_t kMagnitudeSumCap = 4095;
 
+// Where the changes are, and room for what is found about them.
+// Threads: one at a time.
+struct ChangeLists {
+  const std::uint32_t* positions;  // changed_count of them, ascending
+  std::uint32_t changed_count;
+  std::uint8_t* flags;        // one per position
+  std::uint32_t* exceptions;  // room for changed_count + 1
+};
+
 // Fills everything but `elements`, and the flags of each position; mask_widths only if asked.
-// `exceptions` has room for changed_count + 1 numbers.
 void gather_changes(std::span<const std::byte> old_bytes, std::span<const std::byte> new_bytes,
-                    const ElementFormat& format, const std::uint32_t* positions,
-                    std::uint32_t changed_count, bool with_masks, std::uint8_t* flags,
-                    std::uint32_t* exceptions, ChangeStats& stats);
+                    const ElementFormat& format, const ChangeLists& lists, bool with_masks,
+                    ChangeStats& stats);
 
 // Fills `elements`: every element of a small chunk, one block of 64 in 64 of a large one. Exponents
 // at which something changed count at least as often as they changed.

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <tuple>
+#include <utility>
 
 namespace weft::codec {
 
@@ -93,6 +94,19 @@ Buckets make_buckets(const ChangeStats& stats) {
   return buckets;
 }
 
+// The cheapest place below `b` to begin the last of several classes: `before` is the cheapest cost
+// up to each place from `first` on, `last` that of one class from there up to `b`.
+template <typename Cost>
+std::pair<std::uint32_t, double> cheapest_start(std::uint32_t first, std::uint32_t b,
+                                                const double* before, Cost&& last) {
+  std::pair<std::uint32_t, double> best{first, before[first] + last(first)};
+  for (std::uint32_t a = first + 1; a < b; ++a) {
+    const double total = before[a] + last(a);
+    if (total < best.second) best = {a, total};
+  }
+  return best;
+}
+
 // Cheapest cut of the buckets into at most classes_max runs.
 double cut_buckets(const Buckets& buckets, double share, std::uint32_t classes_max, ClassCut& cut) {
   const std::uint32_t n = buckets.count;
@@ -106,7 +120,6 @@ double cut_buckets(const Buckets& buckets, double share, std::uint32_t classes_m
           kClassOverheadBits * share + kRiceLoss * two_entropies(elements, changed, exceptions);
     }
   }
-  constexpr double kNever = std::numeric_limits<double>::max();
   double best[kClassesMax + 1][kExponentSpan + 1];
   std::uint32_t from[kClassesMax + 1][kExponentSpan + 1];
   const std::uint32_t k_max = std::min(classes_max, n);
@@ -117,14 +130,8 @@ double cut_buckets(const Buckets& buckets, double share, std::uint32_t classes_m
   }
   for (std::uint32_t k = 2; k <= k_max; ++k) {
     for (std::uint32_t b = k; b <= n; ++b) {
-      best[k][b] = kNever;
-      for (std::uint32_t a = k - 1; a < b; ++a) {
-        const double total = best[k - 1][a] + cost[a][b];
-        if (total < best[k][b]) {
-          best[k][b] = total;
-          from[k][b] = a;
-        }
-      }
+      std::tie(from[k][b], best[k][b]) =
+          cheapest_start(k - 1, b, best[k - 1], [&](std::uint32_t a) { return cost[a][b]; });
     }
     if (best[k][n] < best[k_best][n]) k_best = k;
   }

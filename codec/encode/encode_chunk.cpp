@@ -176,9 +176,10 @@ Costs choose_by(const ChangedChunk& chunk, const EncodeChoice& choice, std::uint
   const ChangedChunk part{sample, chunk.kernels, chunk.lists, seen, chunk.changed_count};
   ChangeStats stats;
   stats.share = static_cast<double>(seen) / chunk.element_count;
-  gather_changes(sample.old_bytes, sample.new_bytes, sample.format, chunk.lists.positions.get(),
-                 part.changed_count, wants_masks(part, choice), chunk.lists.flags.get(),
-                 chunk.lists.indices.get(), stats);
+  const ChangeLists lists{chunk.lists.positions.get(), part.changed_count, chunk.lists.flags.get(),
+                          chunk.lists.indices.get()};
+  gather_changes(sample.old_bytes, sample.new_bytes, sample.format, lists,
+                 wants_masks(part, choice), stats);
   return choose_type(part, choice, stats);
 }
 

@@ -9,21 +9,28 @@ std::vector<std::unique_ptr<FlowNode>> open_nodes(const NumaTopology& topology,
                                                   std::uint32_t threads) {
   const std::vector<NumaShare> shares = share_threads(topology, threads);
   std::vector<std::unique_ptr<FlowNode>> nodes;
+  nodes.reserve(shares.size());
   for (const NumaShare& share : shares) {
     nodes.push_back(std::make_unique<FlowNode>(share, shares.size() == 1));
   }
   return nodes;
 }
 
+namespace {
+
+void start_on(FlowNode& node, oneapi::tbb::task_group& group, const std::function<void()>& body) {
+  node.threads.arena().execute([&] {
+    for (std::uint32_t i = 0; i < node.threads.share().threads; ++i) group.run(body);
+  });
+}
+
+}  // namespace
+
 void run_on_nodes(const std::vector<std::unique_ptr<FlowNode>>& nodes,
                   const std::function<void(std::size_t)>& body) {
   std::vector<oneapi::tbb::task_group> groups(nodes.size());
   for (std::size_t n = 0; n < nodes.size(); ++n) {
-    nodes[n]->threads.arena().execute([&, n] {
-      for (std::uint32_t i = 0; i < nodes[n]->threads.share().threads; ++i) {
-        groups[n].run([&body, n] { body(n); });
-      }
-    });
+    start_on(*nodes[n], groups[n], [&body, n] { body(n); });
   }
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     nodes[n]->threads.arena().execute([&groups, n] { groups[n].wait(); });

@@ -58,27 +58,30 @@ Status PartEncoder::encode_window(std::span<const BatchRange> window, ChunkSourc
     workers.give_back(std::move(worker));
     return status;
   };
-  error.guard([&] {
-    if (body.nodes.empty()) {
-      body.arena.execute([&] {
-        oneapi::tbb::parallel_for(std::size_t{0}, window.size(), [&](std::size_t i) {
-          error.guard([&] { return encode(window[i], body.workers); });
-        });
-      });
-      return ok();
-    }
-    std::vector<RangeQueue> queues(body.nodes.size());
-    for (const BatchRange& range : window) {
-      const std::size_t in_turn = range.number % body.nodes.size();
-      queues[home_of(body.nodes, source, range).value_or(in_turn)].ranges.push_back(range);
-    }
-    run_on_nodes(body.nodes, [&](std::size_t own) {
-      error.guard([&] {
-        return drain_queues(queues, own, [&](const BatchRange& range) {
-          return encode(range, body.nodes[own]->workers);
-        });
-      });
+  const auto on_one_node = [&] {
+    oneapi::tbb::parallel_for(std::size_t{0}, window.size(), [&](std::size_t i) {
+      error.guard([&] { return encode(window[i], body.workers); });
     });
+  };
+  if (body.nodes.empty()) {
+    error.guard([&] {
+      body.arena.execute(on_one_node);
+      return ok();
+    });
+    return error.status();
+  }
+  std::vector<RangeQueue> queues(body.nodes.size());
+  for (const BatchRange& range : window) {
+    const std::size_t in_turn = range.number % body.nodes.size();
+    queues[home_of(body.nodes, source, range).value_or(in_turn)].ranges.push_back(range);
+  }
+  const auto on_node = [&](std::size_t own) {
+    return drain_queues(queues, own, [&](const BatchRange& range) {
+      return encode(range, body.nodes[own]->workers);
+    });
+  };
+  error.guard([&] {
+    run_on_nodes(body.nodes, [&](std::size_t own) { error.guard([&] { return on_node(own); }); });
     return ok();
   });
   return error.status();

@@ -47,15 +47,21 @@ inline __m512i make_step_flags() {
   return _mm512_load_si512(table);
 }
 
+// Threads: a value; one at a time.
+struct Words64 {
+  const std::byte* old_bytes;
+  const std::byte* new_bytes;
+};
+
 // 64 elements: which have changed and how, and which thresholds their old exponents reach. Returns
 // the number of changes, which are written behind those of `found`.
 template <typename Isa, std::uint32_t kBytes, std::uint32_t kCuts>
-inline std::uint32_t compare64(const std::byte* old_bytes, const std::byte* new_bytes,
-                               const typename Isa::Thresholds& thresholds, __m512i step_flags,
-                               std::uint32_t w, std::uint32_t found, WideBlock& block) {
-  const __m512i steps = Isa::template steps64<kBytes>(old_bytes, new_bytes);
+inline std::uint32_t compare64(const Words64& words, const typename Isa::Thresholds& thresholds,
+                               __m512i step_flags, std::uint32_t w, std::uint32_t found,
+                               WideBlock& block) {
+  const __m512i steps = Isa::template steps64<kBytes>(words.old_bytes, words.new_bytes);
   const std::uint64_t changed = _mm512_test_epi8_mask(steps, steps);
-  const __m512i exponents = thresholds.template exponents<kBytes>(old_bytes);
+  const __m512i exponents = thresholds.template exponents<kBytes>(words.old_bytes);
   // A step of -2 or less, -1, 1, 2 or more: the low bits of its byte are a place in the table.
   const __m512i clamped =
       _mm512_max_epi8(_mm512_min_epi8(steps, _mm512_set1_epi8(2)), _mm512_set1_epi8(-2));
@@ -193,8 +199,8 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
     for (; w < here / 64; ++w) {
       const std::size_t at = std::size_t{64} * w * kBytes;
       ask_for64<kBytes>(old_block + at + ahead);
-      count = compare64<Isa, kBytes, kCuts>(old_block + at, new_block + at, thresholds, step_flags,
-                                            w, count, block);
+      count = compare64<Isa, kBytes, kCuts>({old_block + at, new_block + at}, thresholds,
+                                            step_flags, w, count, block);
     }
     if (const std::uint32_t left = here % 64; left != 0) {
       std::byte old_tail[64 * kBytes] = {};
@@ -202,7 +208,7 @@ void split_wide_words(ClassSplit& split, std::uint32_t first, std::uint32_t end)
       const std::size_t at = std::size_t{64} * w * kBytes;
       std::memcpy(old_tail, old_block + at, std::size_t{left} * kBytes);
       std::memcpy(new_tail, new_block + at, std::size_t{left} * kBytes);
-      count = compare64<Isa, kBytes, kCuts>(old_tail, new_tail, thresholds, step_flags, w, count,
+      count = compare64<Isa, kBytes, kCuts>({old_tail, new_tail}, thresholds, step_flags, w, count,
                                             block);
       ++w;
       behind = 64 - left;

@@ -116,7 +116,7 @@ class BoxReader {
   }
 
   Status box(LineWords& words) {
-    const Status shape =
+    Status shape =
         wrong("is not: box \"source\" offset -> \"target\" offset (extent source target) ...");
     const auto from = words.name();
     const auto from_offset = from ? words.number() : std::nullopt;

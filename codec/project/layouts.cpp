@@ -34,6 +34,10 @@ std::uint32_t owner_of(std::string_view tensor_name, std::uint32_t holder_count)
   return static_cast<std::uint32_t>(hash % holder_count);
 }
 
+bool is_expert_name(std::string_view pattern) {
+  return pattern.find("{}") != std::string_view::npos;
+}
+
 std::string expert_name(std::string_view pattern, std::uint64_t local, std::uint64_t local_count,
                         const ParallelRank& expert) {
   std::string name(pattern);
@@ -195,49 +199,57 @@ Status ProjectionBuilder::expert_gate_up_stack(const std::string& source, std::s
   return stack_part(source, {gate, up}, shape);
 }
 
+// How many experts lie here: all there are, in equal shares.
+Result<std::uint64_t> ProjectionBuilder::local_experts(std::string_view pattern) const {
+  const ParallelRank& expert = placement_.expert;
+  std::uint64_t global = 0;
+  if (is_expert_name(pattern)) {
+    while (schema_.find(expert_name(pattern, global, 0, {}))) ++global;
+  } else {
+    WEFT_TRY(const Matrix stack, find(pattern));
+    if (stack.tensor->shape.size() < 2) return misfit(pattern, "it is no stack of experts");
+    global = stack.rows;
+  }
+  if (global == 0 || global % expert.size != 0) return indivisible(pattern, global, expert.size);
+  return global / expert.size;
+}
+
 // Experts of the stack, each with the rows of all `targets`, one behind the other or alternating.
 Status ProjectionBuilder::stack_part(const std::string& source,
                                      const std::vector<std::string_view>& targets,
                                      const StackShape& shape) {
-  const std::string_view pattern = targets[0];
-  const bool named = pattern.find("{}") != std::string_view::npos;
-  const ParallelRank& expert = placement_.expert;
-  std::uint64_t local_count = 0;
-  if (named) {
-    // As many as there are, in equal shares.
-    std::uint64_t global = 0;
-    while (schema_.find(expert_name(pattern, global, 0, {}))) ++global;
-    if (global == 0 || global % expert.size != 0) return indivisible(pattern, global, expert.size);
-    local_count = global / expert.size;
-  } else {
-    WEFT_TRY(const Matrix stack, find(pattern));
-    if (stack.tensor->shape.size() < 2) return misfit(pattern, "it is no stack of experts");
-    if (stack.rows % expert.size != 0) return indivisible(pattern, stack.rows, expert.size);
-    local_count = stack.rows / expert.size;
-  }
-  const std::uint64_t parts = targets.size();
+  WEFT_TRY(const std::uint64_t local_count, local_experts(targets[0]));
   for (std::uint64_t local = 0; local < local_count; ++local) {
-    for (std::uint64_t part = 0; part < parts; ++part) {
-      const std::string name = expert_name(targets[part], local, local_count, expert);
-      WEFT_TRY(const Matrix found, find(name));
-      const auto& dims = found.tensor->shape;
-      const std::size_t skip = named ? 0 : 1;
-      const std::uint64_t rows = dims.size() > skip ? dims[skip] : 1;
-      const std::uint64_t count = named ? found.tensor->element_count : found.width;
-      const std::uint64_t width = count / rows;
-      const std::uint64_t all_rows = rows * parts;
-      const std::uint64_t row_step = shape.interleaved ? parts : 1;
-      const std::uint64_t first_row = shape.interleaved ? part : part * rows;
-      const std::uint32_t from = source_of(source, local_count * all_rows * width);
-      if (!owns(name, placement_.tensor.rank, placement_.tensor.size)) continue;
-      const std::uint64_t row_stride = shape.transposed ? 1 : width;
-      const std::uint64_t column_stride = shape.transposed ? all_rows : 1;
-      const std::uint64_t target_begin =
-          named ? 0 : (local + local_count * expert.rank) * found.width;
-      add(from, local * all_rows * width + first_row * row_stride, found.index, target_begin,
-          {{rows, row_step * row_stride, width}, {width, column_stride, 1}});
+    for (std::uint64_t part = 0; part < targets.size(); ++part) {
+      const StackPart one{local, local_count, part, targets.size()};
+      WEFT_TRY_STATUS(expert_part(source, targets[part], one, shape));
     }
   }
+  return ok();
+}
+
+Status ProjectionBuilder::expert_part(const std::string& source, std::string_view target,
+                                      const StackPart& at, const StackShape& shape) {
+  const bool named = is_expert_name(target);
+  const std::string name = expert_name(target, at.local, at.local_count, placement_.expert);
+  WEFT_TRY(const Matrix found, find(name));
+  const auto& dims = found.tensor->shape;
+  const std::size_t skip = named ? 0 : 1;
+  const std::uint64_t rows = dims.size() > skip ? dims[skip] : 1;
+  if (rows == 0) return misfit(name, "its experts have no rows");
+  const std::uint64_t count = named ? found.tensor->element_count : found.width;
+  const std::uint64_t width = count / rows;
+  const std::uint64_t all_rows = rows * at.parts;
+  const std::uint64_t row_step = shape.interleaved ? at.parts : 1;
+  const std::uint64_t first_row = shape.interleaved ? at.part : at.part * rows;
+  const std::uint32_t from = source_of(source, at.local_count * all_rows * width);
+  if (!owns(name, placement_.tensor.rank, placement_.tensor.size)) return ok();
+  const std::uint64_t row_stride = shape.transposed ? 1 : width;
+  const std::uint64_t column_stride = shape.transposed ? all_rows : 1;
+  const std::uint64_t target_begin =
+      named ? 0 : (at.local + at.local_count * placement_.expert.rank) * found.width;
+  add(from, at.local * all_rows * width + first_row * row_stride, found.index, target_begin,
+      {{rows, row_step * row_stride, width}, {width, column_stride, 1}});
   return ok();
 }
 

@@ -102,6 +102,16 @@ class ProjectionBuilder {
   std::uint32_t source_of(const std::string& name, std::uint64_t element_count);
   void add(std::uint32_t source, std::uint64_t source_offset, TensorIndex target,
            std::uint64_t target_offset, const std::vector<BoxAxis>& axes);
+  // One target of one expert in a stack.
+  struct StackPart {
+    std::uint64_t local;  // expert, counted here
+    std::uint64_t local_count;
+    std::uint64_t part;  // target
+    std::uint64_t parts;
+  };
+  Result<std::uint64_t> local_experts(std::string_view pattern) const;
+  Status expert_part(const std::string& source, std::string_view target, const StackPart& at,
+                     const StackShape& shape);
   Status stack_part(const std::string& source, const std::vector<std::string_view>& targets,
                     const StackShape& shape);
 

@@ -290,6 +290,17 @@ TEST(Layouts, RefusesSizesThatDoNotDivide) {
   }
 }
 
+// Shapes that hold nothing are legal in a checkpoint.
+TEST(Layouts, RefusesExpertsWithoutRows) {
+  const Schema schema = schema_of({{"w", DType::kBF16, {2, 0, 5}}, {"e0", DType::kBF16, {0, 5}}});
+  ProjectionBuilder builder(schema, tensor_rank(0, 1));
+  for (const Status& refused :
+       {builder.expert_stack("s", "w", {}), builder.expert_stack("s", "e{}", {})}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConfig);
+  }
+}
+
 TEST(BoxFile, ReadsBackWhatWasWritten) {
   const Schema schema =
       schema_of({{"q\"uo\\ted", DType::kBF16, {4, 6}}, {"w", DType::kBF16, {8, 2}}});

@@ -484,8 +484,12 @@ class ControlServer::Impl final : public RawControl, public SessionHost {
                                        const grpc::ByteBuffer* asked,
                                        grpc::ByteBuffer* answer) override {
     auto found = get_lattice_piece(lattices_, *asked);
-    *answer = found ? *std::move(found) : to_buffer(std::string());
-    return UnaryCall::answered(context, found ? ok() : weft::Status(found.error()));
+    if (!found) {
+      *answer = to_buffer(std::string());
+      return UnaryCall::answered(context, found.error());
+    }
+    *answer = *std::move(found);
+    return UnaryCall::answered(context, ok());
   }
 
  private:

@@ -130,7 +130,7 @@ Status OfiFabric::open_endpoint() {
                                 &permitted, sizeof(permitted)));
   }
   if (const int result = fi_enable(endpoint); result != 0) {
-    return fabric_error(("fi_enable on " + readable_source(*info_)).c_str(), result);
+    return fabric_error(("fi_enable on " + readable_source(*peers_, *info_)).c_str(), result);
   }
   return ok();
 }

@@ -148,11 +148,11 @@ std::vector<std::string> list_providers() {
   return names;
 }
 
-std::string readable_source(const fi_info& info) {
+std::string readable_source(fid_av& peers, const fi_info& info) {
   std::array<char, 256> text{};
   std::size_t length = text.size();
   if (info.src_addr == nullptr) return "";
-  fi_av_straddr(nullptr, info.src_addr, text.data(), &length);
+  fi_av_straddr(&peers, info.src_addr, text.data(), &length);
   return text.data();
 }
 

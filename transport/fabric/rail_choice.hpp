@@ -32,8 +32,8 @@ Result<FabricInfo> find_provider(const FabricOptions& options, std::string_view 
 // Names of the reliable-datagram providers that this host offers.
 std::vector<std::string> list_providers();
 
-// "provider=... device=... address=..." of an entry.
-std::string readable_source(const fi_info& info);
+// The own address of an entry as text, "" when it names none.
+std::string readable_source(fid_av& peers, const fi_info& info);
 
 // Whether a provider pins registered memory, which counts against RLIMIT_MEMLOCK.
 bool pins_memory(std::string_view provider);

@@ -376,9 +376,8 @@ Result<std::unique_ptr<Relay>> Relay::open_with(std::unique_ptr<Fabric> fabric,
   if (borrowed.reopen) {
     environment.reopen = [reopen = borrowed.reopen, address] {
       auto reopened = reopen();
-      if (reopened) {
-        address->with([&](std::vector<std::byte>& kept) { kept = (*reopened)->local_address(); });
-      }
+      const auto note = [&](std::vector<std::byte>& kept) { kept = (*reopened)->local_address(); };
+      if (reopened) address->with(note);
       return reopened;
     };
   }

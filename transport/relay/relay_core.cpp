@@ -121,7 +121,7 @@ bool RelayCore::turn() {
   return busy;
 }
 
-void RelayCore::inject(InjectedFrame injected) {
+void RelayCore::inject(const InjectedFrame& injected) {
   owner_.check();
   OpenRefit* const refit = find(injected.refit);
   if (refit == nullptr || refit->leaving || injected.producer.value >= refit->ledgers.size()) {

@@ -105,7 +105,7 @@ class RelayCore {
   std::uint32_t reserved() const { return options_.send_reserve; }
 
   Status enter(const wire::Plan& plan, NodeIndex self);
-  void inject(InjectedFrame injected);
+  void inject(const InjectedFrame& injected);
   void provide(SharedSlot frame);
   void mark_held(const RefitId& refit, ProducerIndex producer,
                  std::span<const FrameSequence> sequences);
@@ -232,6 +232,7 @@ class RelayCore {
   bool send_repair(Peer& peer, RepairMessage& message);
   void send_requests();
   bool load_wanted();
+  static std::vector<ProcessId> holders_above(const OpenRefit& refit, std::uint32_t producer);
   void set_holders(OpenRefit& refit);
   void scan_orphans(OpenRefit& refit);
   void release_reserve();

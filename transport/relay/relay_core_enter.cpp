@@ -106,7 +106,7 @@ Status RelayCore::update(OpenRefit& refit, const wire::Plan& plan, NodeIndex sel
   });
   end_other_links(refit);
   prune_links(refit);
-  const Status added = add_links(refit);
+  Status added = add_links(refit);
   set_holders(refit);
   set_windows(refit);
   return added;

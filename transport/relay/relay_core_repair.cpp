@@ -71,32 +71,37 @@ Peer* RelayCore::repair_peer(OpenRefit& refit, ProcessId process) {
 }
 
 // The way up from here, nearest first, without those that are lost; the producer stays in any case.
-void RelayCore::set_holders(OpenRefit& refit) {
+std::vector<ProcessId> RelayCore::holders_above(const OpenRefit& refit, std::uint32_t producer) {
   const auto contains = [](const std::vector<ProcessId>& all, ProcessId process) {
     return std::find(all.begin(), all.end(), process) != all.end();
   };
-  for (std::uint32_t p = 0; p < refit.plan.producer_count; ++p) {
-    std::vector<ProcessId> holders;
-    std::vector<std::optional<NodeIndex>> level;  // one step up in each tree of the producer
+  const auto parent_in = [&](std::uint32_t stripe, NodeIndex node) {
+    return refit.plan.trees[producer * refit.stripes + stripe].nodes[node.value].parent;
+  };
+  std::vector<ProcessId> holders;
+  std::vector<std::optional<NodeIndex>> level;  // one step up in each tree of the producer
+  for (std::uint32_t s = 0; s < refit.stripes; ++s) level.push_back(parent_in(s, refit.self));
+  bool further = true;
+  for (std::size_t steps = 0; further && steps < refit.plan.nodes.size(); ++steps) {
+    further = false;
     for (std::uint32_t s = 0; s < refit.stripes; ++s) {
-      level.push_back(refit.plan.trees[p * refit.stripes + s].nodes[refit.self.value].parent);
-    }
-    bool further = true;
-    for (std::size_t steps = 0; further && steps < refit.plan.nodes.size(); ++steps) {
-      further = false;
-      for (std::uint32_t s = 0; s < refit.stripes; ++s) {
-        if (!level[s] || level[s]->value == p) continue;  // the producer comes last
-        const ProcessId process = refit.plan.nodes[level[s]->value].process;
-        if (!contains(refit.lost_processes, process) && !contains(holders, process)) {
-          holders.push_back(process);
-        }
-        level[s] = refit.plan.trees[p * refit.stripes + s].nodes[level[s]->value].parent;
-        further = true;
+      if (!level[s] || level[s]->value == producer) continue;  // the producer comes last
+      const ProcessId process = refit.plan.nodes[level[s]->value].process;
+      if (!contains(refit.lost_processes, process) && !contains(holders, process)) {
+        holders.push_back(process);
       }
+      level[s] = parent_in(s, *level[s]);
+      further = true;
     }
-    const bool below = std::any_of(level.begin(), level.end(), [](const auto& at) { return at; });
-    if (below) holders.push_back(refit.plan.nodes[p].process);
-    refit.readers[p].set_holders(std::move(holders));
+  }
+  const bool below = std::any_of(level.begin(), level.end(), [](const auto& at) { return at; });
+  if (below) holders.push_back(refit.plan.nodes[producer].process);
+  return holders;
+}
+
+void RelayCore::set_holders(OpenRefit& refit) {
+  for (std::uint32_t p = 0; p < refit.plan.producer_count; ++p) {
+    refit.readers[p].set_holders(holders_above(refit, p));
   }
 }
 
