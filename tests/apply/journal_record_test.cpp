@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -108,10 +109,9 @@ TEST(JournalRecord, ManyBlocksOfAnySizeGiveTheSameAsOne) {
       for (const std::uint64_t block_bytes : {17U, 64U, 1000U, 4096U}) {
         constexpr std::uint64_t kRecordBegin = 13;  // no tensor need begin at an aligned place
         std::vector<std::byte> file(kRecordBegin + change.old_bytes.size() + 29, std::byte{0x5A});
-        std::copy(change.old_bytes.begin(), change.old_bytes.end(), file.begin() + kRecordBegin);
+        std::memcpy(&file[kRecordBegin], change.old_bytes.data(), change.old_bytes.size());
         auto expected = file;
-        std::copy(change.new_bytes.begin(), change.new_bytes.end(),
-                  expected.begin() + kRecordBegin);
+        std::memcpy(&expected[kRecordBegin], change.new_bytes.data(), change.new_bytes.size());
         for (std::uint64_t begin = 0; begin < file.size(); begin += block_bytes) {
           const auto bytes = std::min<std::uint64_t>(block_bytes, file.size() - begin);
           apply_record({change.record, kRecordBegin, begin}, std::span(file).subspan(begin, bytes));

@@ -102,28 +102,28 @@ std::vector<StateRecord> random_history(std::mt19937_64& random) {
   std::vector<StateRecord> records{EpochRecord{kFleet, kEpoch}, applied_record(std::nullopt, 5)};
   for (std::uint32_t attempt = 1; attempt <= random() % 5; ++attempt) {
     const RefitId refit = refit_id(attempt);
-    records.push_back(BeginRecord{refit, content(5), Version{6}});
-    if (maybe(70)) records.push_back(prepared_record(attempt));
+    records.emplace_back(BeginRecord{refit, content(5), Version{6}});
+    if (maybe(70)) records.emplace_back(prepared_record(attempt));
     const bool prepared = std::holds_alternative<PreparedRecord>(records.back());
     if (maybe(15)) return records;
     if (!prepared || maybe(20)) {
-      records.push_back(AbortRecord{refit, maybe(30)});
+      records.emplace_back(AbortRecord{refit, maybe(30)});
       continue;
     }
-    records.push_back(CommitRecord{refit, content(6)});
+    records.emplace_back(CommitRecord{refit, content(6)});
     if (maybe(15)) {
-      records.push_back(BeginRecord{refit_id(attempt + 1), content(6), Version{7}});
+      records.emplace_back(BeginRecord{refit_id(attempt + 1), content(6), Version{7}});
       return records;
     }
     if (maybe(15)) return records;
-    if (maybe(10)) records.push_back(ReseedRecord{{ErrorCode::kIoFailed, "sync"}});
+    if (maybe(10)) records.emplace_back(ReseedRecord{{ErrorCode::kIoFailed, "sync"}});
     if (std::holds_alternative<ReseedRecord>(records.back())) {
       if (maybe(50)) return records;
-      records.push_back(applied_record(std::nullopt, 9));
+      records.emplace_back(applied_record(std::nullopt, 9));
       continue;
     }
-    records.push_back(applied_record(refit, 6));
-    if (maybe(70)) records.push_back(HookedRecord{refit});
+    records.emplace_back(applied_record(refit, 6));
+    if (maybe(70)) records.emplace_back(HookedRecord{refit});
   }
   return records;
 }

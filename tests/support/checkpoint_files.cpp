@@ -59,11 +59,11 @@ std::vector<std::byte> safetensors_bytes(const std::vector<TestTensor>& tensors,
     offset += tensor.bytes.size();
   }
   header += "}" + std::string(header_padding, ' ');
-  std::vector<std::byte> bytes(8);
   const std::uint64_t length = header.size();
-  std::memcpy(bytes.data(), &length, 8);
-  const auto text = std::as_bytes(std::span(header));
-  bytes.insert(bytes.end(), text.begin(), text.end());
+  std::vector<std::byte> bytes(sizeof(length) + header.size());
+  bytes.reserve(bytes.size() + offset);
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  std::memcpy(bytes.data() + sizeof(length), header.data(), header.size());
   for (const TestTensor& tensor : tensors) {
     bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
   }
