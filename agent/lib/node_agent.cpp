@@ -10,6 +10,7 @@
 #include "agent/lib/fault_point.hpp"
 #include "agent/lib/node_agent_body.hpp"
 #include "agent/lib/random_id.hpp"
+#include "agent/lib/scrub_status.hpp"
 #include "agent/lib/session_options.hpp"
 
 namespace weft::agent {
@@ -110,20 +111,6 @@ void NodeAgent::Body::open_scrubber() {
   };
   scrubber_ = std::make_unique<apply::Scrubber>(std::move(options));
 }
-
-namespace {
-
-wire::ScrubReport scrub_report(const apply::ScrubProgress& progress, TimePoint now) {
-  wire::ScrubReport report{std::nullopt, progress.passes, progress.chunks_checked,
-                           progress.chunk_count, progress.damaged_chunks};
-  if (progress.pass_ended) {
-    report.age_ms = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - *progress.pass_ended).count());
-  }
-  return report;
-}
-
-}  // namespace
 
 // Table, its lattice and the files belong together only while none of them changes.
 std::optional<apply::ScrubSubject> NodeAgent::Body::scrub_subject() const {

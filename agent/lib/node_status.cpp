@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/lib/json_writer.hpp"
+#include "agent/lib/scrub_status.hpp"
 #include "agent/lib/status_text.hpp"
 
 namespace weft::agent {
@@ -60,15 +61,8 @@ void write_node(JsonWriter& json, const NodeSnapshot& node, TimePoint now) {
   node.rail.numa_node < 0 ? json.null() : json.value(node.rail.numa_node);
   json.end_object();
   write_links(json, node);
-  json.key("scrub").begin_object().member("chunks_checked", node.scrub.chunks_checked);
-  json.member("chunk_count", node.scrub.chunk_count).member("passes", node.scrub.passes);
-  json.member("damaged_chunks", node.scrub.damaged_chunks).key("last_pass_seconds_ago");
-  if (node.scrub.pass_ended) {
-    json.value(seconds_since(*node.scrub.pass_ended, now));
-  } else {
-    json.null();
-  }
-  json.end_object().end_object();
+  write_scrub(json, scrub_report(node.scrub, now));
+  json.end_object();
 }
 
 std::string number(double value) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/lib/json_writer.hpp"
+#include "agent/lib/scrub_status.hpp"
 #include "agent/lib/units.hpp"
 
 namespace weft::agent {
@@ -19,24 +20,6 @@ void write_cause(JsonWriter& json, const std::optional<wire::Cause>& cause) {
     return;
   }
   json.begin_object().member("code", to_string(cause->code)).member("detail", cause->detail);
-  json.end_object();
-}
-
-// The names of an agent's own page.
-void write_scrub(JsonWriter& json, const std::optional<wire::ScrubReport>& scrub) {
-  json.key("scrub");
-  if (!scrub) {
-    json.null();
-    return;
-  }
-  json.begin_object().member("chunks_checked", scrub->chunks_checked);
-  json.member("chunk_count", scrub->chunk_count).member("passes", scrub->passes);
-  json.member("damaged_chunks", scrub->damaged_chunks).key("last_pass_seconds_ago");
-  if (scrub->age_ms) {
-    json.value(static_cast<double>(*scrub->age_ms) / 1e3);
-  } else {
-    json.null();
-  }
   json.end_object();
 }
 

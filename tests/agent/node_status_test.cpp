@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
+
+#include "agent/lib/scrub_status.hpp"
+#include "agent/lib/status_text.hpp"
 
 namespace weft::agent {
 namespace {
@@ -49,6 +53,25 @@ TEST(NodeStatus, LinksHaveTheDocumentedKeys) {
        ++it) {
     EXPECT_TRUE(std::regex_search(text, std::regex("\\b" + (*it)[1].str() + "\\b"))) << (*it)[1];
   }
+}
+
+// The two ways to the same member: from the scrubber here, from what a member told there.
+TEST(NodeStatus, ScrubIsWrittenAsInTheFleetsStatus) {
+  NodeSnapshot node = sample();
+  node.scrub = {17, 4000, 3, TimePoint{}, 1};
+  const TimePoint now = TimePoint{} + std::chrono::milliseconds(90'250);
+  const std::string expected =
+      R"("scrub":{"chunks_checked":17,"chunk_count":4000,"passes":3,"damaged_chunks":1,)"
+      R"("last_pass_seconds_ago":90.25})";
+  EXPECT_NE(node_status_json(node, now).find(expected), std::string::npos)
+      << node_status_json(node, now);
+  transport::FleetStatus fleet;
+  fleet.members.resize(1);
+  fleet.members[0].scrub = scrub_report(node.scrub, now);
+  EXPECT_NE(status_json(fleet).find(expected), std::string::npos) << status_json(fleet);
+  node.scrub.pass_ended.reset();
+  EXPECT_NE(node_status_json(node, now).find(R"("last_pass_seconds_ago":null})"),
+            std::string::npos);
 }
 
 TEST(NodeStatus, TextNamesRailAndLinks) {
