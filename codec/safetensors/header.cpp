@@ -75,6 +75,10 @@ class EntryReader {
     if (std::exchange(has_shape_, true)) return wrong("has two shapes");
     ondemand::array array;
     if (value.get_array().get(array)) return wrong("has a shape that is not an array");
+    // A vector that grows takes up to three times what it holds.
+    std::size_t rank = 0;
+    if (array.count_elements().get(rank)) return wrong("has a shape that is not an array");
+    tensor.shape.reserve(rank);
     for (auto each : array) {
       ondemand::value item;
       std::uint64_t dimension = 0;

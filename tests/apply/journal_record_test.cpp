@@ -108,10 +108,14 @@ TEST(JournalRecord, ManyBlocksOfAnySizeGiveTheSameAsOne) {
       const Change change = make_change(5'000, element_bytes, density, 11);
       for (const std::uint64_t block_bytes : {17U, 64U, 1000U, 4096U}) {
         constexpr std::uint64_t kRecordBegin = 13;  // no tensor need begin at an aligned place
-        std::vector<std::byte> file(kRecordBegin + change.old_bytes.size() + 29, std::byte{0x5A});
-        std::memcpy(&file[kRecordBegin], change.old_bytes.data(), change.old_bytes.size());
-        auto expected = file;
-        std::memcpy(&expected[kRecordBegin], change.new_bytes.data(), change.new_bytes.size());
+        const auto around = [&](const std::vector<std::byte>& bytes) {
+          std::vector<std::byte> file(kRecordBegin, std::byte{0x5A});
+          file.insert(file.end(), bytes.begin(), bytes.end());
+          file.resize(file.size() + 29, std::byte{0x5A});
+          return file;
+        };
+        auto file = around(change.old_bytes);
+        const auto expected = around(change.new_bytes);
         for (std::uint64_t begin = 0; begin < file.size(); begin += block_bytes) {
           const auto bytes = std::min<std::uint64_t>(block_bytes, file.size() - begin);
           apply_record({change.record, kRecordBegin, begin}, std::span(file).subspan(begin, bytes));

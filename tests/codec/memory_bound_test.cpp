@@ -163,5 +163,17 @@ TEST(MemoryBound, AHeaderOfEmptyTensorsTakesLessThanTenTimesItsLength) {
   EXPECT_LT(peak, 10 * text.size());
 }
 
+// Two characters per dimension, eight bytes to hold it: the worst a header can ask for.
+TEST(MemoryBound, AHeaderOfDimensionsTakesLessThanElevenTimesItsLength) {
+  std::string shape = "0";
+  for (int i = 0; i < 400'000; ++i) shape += ",0";
+  const std::string text = "{" + testing::entry("t", "U8", shape, "0,0") + "}";
+  const std::size_t peak = peak_of([&] {
+    const auto header = testing::read_header(text);
+    EXPECT_TRUE(header) << header.error().message();
+  });
+  EXPECT_LT(peak, 11 * text.size());
+}
+
 }  // namespace
 }  // namespace weft::codec
