@@ -133,6 +133,16 @@ RecordHeader parse_header(std::span<const std::byte> record) {
   return header;
 }
 
+// Those of the bytes at `at` that lie in a window.
+void write_inside(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t window_begin,
+                  std::span<std::byte> window) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::uint64_t place = at + i;
+    if (place < window_begin || place - window_begin >= window.size()) continue;
+    window[static_cast<std::size_t>(place - window_begin)] = bytes[i];
+  }
+}
+
 // Writes what lies in a window of bytes, counted from the record's first byte.
 template <std::size_t kBytes>
 void scatter(const RecordHeader& header, std::span<const std::byte> payload,
@@ -148,12 +158,7 @@ void scatter(const RecordHeader& header, std::span<const std::byte> payload,
                   });
   if constexpr (kBytes > 1) {
     const auto write_bytes = [=](std::uint32_t position, const std::byte* value) {
-      for (std::size_t i = 0; i < kBytes; ++i) {
-        const std::uint64_t at = std::uint64_t{position} * kBytes + i;
-        if (at >= window_begin && at < window_end) {
-          window[static_cast<std::size_t>(at - window_begin)] = value[i];
-        }
-      }
+      write_inside(std::uint64_t{position} * kBytes, {value, kBytes}, window_begin, window);
     };
     if (first * kBytes > window_begin) {
       for_each_change(header, payload, {first - 1, first}, write_bytes);
