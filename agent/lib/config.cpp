@@ -245,6 +245,7 @@ Result<CoordinatorConfig> read(ConfigReader& in, CoordinatorConfig config) {
   if (const auto tree = transport::plan_relays({config.tree_shape, 1, 2}); !tree) {
     in.reject("tree.shape", tree.error().detail);
   }
+  in.take_number("tree.open_max", config.trees_open_max, 1, limits::kProducersMax);
   take(in, config.control);
   take(in, config.tls);
   take(in, config.http);

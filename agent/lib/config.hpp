@@ -138,6 +138,7 @@ struct CoordinatorConfig {
   std::chrono::milliseconds stall_timeout{60'000};     // commit.stall_timeout: without any progress
   std::chrono::milliseconds prepare_timeout{120'000};  // commit.prepare_timeout: seal to last vote
   std::string tree_shape = "kary(2)";                  // tree.shape
+  std::uint32_t trees_open_max = 8;                    // tree.open_max: an agent's at once
   Durability durability = Durability::kDisk;           // state.durability
   ControlConfig control;
   transport::TlsOptions tls;

@@ -57,6 +57,7 @@ apply::CoordinatorOptions role_options(const CoordinatorConfig& config) {
   options.members_min = config.members_min;
   options.leaf_while_applying = config.late_leaves;
   options.shape = config.tree_shape;
+  options.trees_open_max = config.trees_open_max;
   options.member_lost_after = config.control.lost_after;
   options.heartbeat_period = config.control.heartbeat_interval;
   options.begin_timeout = config.begin_timeout;

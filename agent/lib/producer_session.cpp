@@ -41,6 +41,8 @@ Status ProducerSession::start() {
 Status ProducerSession::open_relay() {
   process_ = random_process_id();
   WEFT_TRY(pool_, transport::SlabPool::open(slab_options(config_.fabric, config_.slots), events_));
+  slots_ = std::make_unique<RefitSlots>(
+      *pool_, [this] { return ended(); }, config_.producer.outcome_timeout);
   loader_ = std::make_unique<FrameLoader>(
       [this](const transport::FrameWanted& wanted,
              std::span<std::byte> into) -> Result<std::uint32_t> {
@@ -165,6 +167,7 @@ void ProducerSession::seal(const Result<wire::ProducerSeal>& seal) {
     post(apply::producer::EncodeFailed{refit_, seal.error()});
     return;
   }
+  relay_->finish(refit_, input_.producer, seal->frame_count);
   kill_point("publisher.before_seal");
   post(apply::producer::Encoded{refit_, *seal});
 }

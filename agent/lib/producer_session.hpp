@@ -14,6 +14,7 @@
 #include "agent/lib/jobs.hpp"
 #include "agent/lib/kept_frames.hpp"
 #include "agent/lib/mailbox.hpp"
+#include "agent/lib/refit_slots.hpp"
 #include "apply/commit/producer_role.hpp"
 #include "transport/buffer/slab_pool.hpp"
 #include "transport/control/control_client.hpp"
@@ -73,7 +74,7 @@ class ProducerSession final : public transport::RelayObserver,
   bool ended() const;
 
   const RefitId& refit() const { return refit_; }  // of the last plan; the caller's thread
-  SlotSource& slots() { return *pool_; }
+  SlotSource& slots() { return *slots_; }
   Content content() const;
 
  private:
@@ -140,6 +141,7 @@ class ProducerSession final : public transport::RelayObserver,
   std::uint64_t session_count_ = 0;
 
   std::unique_ptr<transport::SlabPool> pool_;
+  std::unique_ptr<RefitSlots> slots_;
   std::unique_ptr<FrameLoader> loader_;
   std::unique_ptr<transport::Relay> relay_;
   std::unique_ptr<transport::ControlClient> client_;

@@ -248,6 +248,7 @@ Status CoordinatorRole::make_plan(const std::set<std::string>& leaves) {
   plan.schema = first.schema;
   plan.shape = request.shape;
   plan.producer_count = request.producer_count;
+  plan.trees_open_max = options_.trees_open_max;
   plan.requests = std::move(requests);
   plan.nodes = std::move(request.nodes);
   plan.trees = *std::move(trees);

@@ -25,6 +25,7 @@ struct CoordinatorOptions {
   std::uint32_t members_min = 1;
   std::uint32_t members_expected = 0;  // a begin waits for so many, up to settle_timeout
   std::string shape = "kary(2)";       // when a Begin names none
+  std::uint32_t trees_open_max = 8;    // an agent's at once; more producers take turns
   bool replan = true;                  // re-parenting: a lost relay or a rejoin gives new trees
   bool leaf_while_applying = false;    // members that still apply the base take part as leaves
   Duration member_lost_after = std::chrono::seconds(3);  // without a message

@@ -172,6 +172,7 @@ TEST(CoordinatorConfig, LeastFileHasTheDefaults) {
   ASSERT_TRUE(loaded) << loaded.error().message();
   EXPECT_EQ(loaded->config.quorum, 1.0);
   EXPECT_EQ(loaded->config.prepare_timeout, 2min);
+  EXPECT_EQ(loaded->config.trees_open_max, 8U);
   EXPECT_EQ(to_string(loaded->config.listen), "127.0.0.1:7443");
 }
 
@@ -185,6 +186,7 @@ TEST(CoordinatorConfig, ValuesOutOfRangeAreRefused) {
            BadLine{"commit.prepare_timeout = \"0s\"", "from 100ms"},
            BadLine{"tree.shape = \"ring\"", "tree.shape"},
            BadLine{"tree.shape = \"kary(0)\"", "tree.shape"},
+           BadLine{"tree.open_max = 0", "from 1 to"},
            BadLine{"fleet.listen = \"0.0.0.0:7443\"", "is not loopback"},
            BadLine{"weights.dir = \"x\"", "unknown key"},
        }) {

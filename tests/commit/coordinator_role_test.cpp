@@ -146,6 +146,14 @@ TEST(CoordinatorRole, ASecondTrainerIsBusyAndTheFirstIsNotDisturbed) {
   EXPECT_EQ(rig.decision()->verdict, Verdict::kCommit);
 }
 
+TEST(CoordinatorRole, APlanSaysHowManyTreesMayBeOpenAtAnAgent) {
+  CoordinatorOptions options;
+  options.trees_open_max = 3;
+  CoordinatorRig rig(options);
+  rig.start_refit(2);
+  EXPECT_EQ(rig.plan.trees_open_max, 3U);
+}
+
 TEST(CoordinatorRole, APublisherThatDiedIsTakenOverByItsNextProcess) {
   CoordinatorRig rig;
   rig.start_refit(1);

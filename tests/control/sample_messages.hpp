@@ -57,6 +57,7 @@ inline wire::Plan sample_plan() {
   plan.schema = sample_digest(23);
   plan.shape = "kary(2)";
   plan.producer_count = 1;
+  plan.trees_open_max = 8;
   plan.requests = {0xFFFF'FFFF'FFFF'FFFE};
   plan.nodes = {sample_endpoint("publisher"), sample_endpoint("a"), sample_endpoint("b")};
   plan.trees.push_back(

@@ -88,6 +88,7 @@ struct FleetOptions {
   std::uint32_t agents = 3;
   std::uint32_t slots = 32;
   std::uint32_t slots_per_link = 4;
+  std::uint32_t trees_open_max = 0;
   bool recycle = false;
 };
 
@@ -116,6 +117,7 @@ class RelayFleet {
     plan.base.lattice = Digest{{3, 4}};
     plan.shape = options_.shape;
     plan.producer_count = options_.producers;
+    plan.trees_open_max = options_.trees_open_max;
     for (const Node& node : nodes_) plan.nodes.push_back(endpoint_of(node));
     auto relays = plan_relays({options_.shape, options_.producers, options_.agents});
     EXPECT_TRUE(relays) << (relays ? "" : relays.error().message());
@@ -185,6 +187,13 @@ class RelayFleet {
           return all && complete();
         },
         limit);
+  }
+
+  // No producer sends anything more.
+  void finish_all() {
+    for (std::uint32_t p = 0; p < options_.producers; ++p) {
+      nodes_[p].core->finish(plan_.refit, ProducerIndex{p}, next_[p]);
+    }
   }
 
   // Every living agent has every injected frame of every producer.

@@ -79,13 +79,15 @@ class Rank:
 class RankTest(unittest.TestCase):
     """Three agents, and as many ranks as a test starts."""
 
+    coordinator_toml = ""
+
     def setUp(self):
         temporary = tempfile.TemporaryDirectory(prefix="weft-ranks-")
         self.addCleanup(temporary.cleanup)
         self.work = pathlib.Path(temporary.name)
         self.model = Model(7)
         self.base = self.model.export(self.work / "step-1")
-        self.fleet = Fleet(self.work / "fleet", self.base, agent_count=3)
+        self.fleet = Fleet(self.work / "fleet", self.base, agent_count=3, coordinator_toml=self.coordinator_toml)
         self.addCleanup(self.fleet.stop_all)
         self.fleet.start()
         self.ranks = []
@@ -142,6 +144,35 @@ class RankTest(unittest.TestCase):
         self.fleet.wait_clean(range(3), version)
         self.fleet.assert_bytes(range(3), target)
         return totals
+
+
+class TurnsOfRanks(RankTest):
+    """More ranks than an agent may have trees open for."""
+
+    coordinator_toml = "tree.open_max = 2"
+
+    def test_eight_ranks_publish_bit_by_bit_with_two_trees_open(self):
+        self.start_ranks(8, self.base)
+        self.step(2)
+        # The one whose turn comes last begins first.
+        self.ranks.reverse()
+        self.step(3)
+
+    def test_a_rank_that_dies_in_its_turn_ends_the_refit_and_the_others_go_on(self):
+        self.start_ranks(4, self.base)
+        self.step(2)
+        self.ranks[0].close()
+        self.ranks[0] = self.start_rank(0, 4, self.work / "step-2", {"WEFT_TEST_KILL_AT": "publisher.before_seal"})
+        self.assertEqual(self.ranks[0].answer(), "ok")
+        self.model.step()
+        self.say_step(3)
+        for rank in self.ranks[1:]:
+            answers = [rank.answer() for _ in range(len(self.model.shard(rank.number, 4)) + 2)]
+            self.assertTrue(answers[-1].startswith("error"), answers)
+        self.ranks[0].close()
+        self.ranks[0] = self.start_rank(0, 4, self.work / "step-2")
+        self.assertEqual(self.ranks[0].answer(), "ok")
+        self.step(3)
 
 
 class TrainerRanks(RankTest):

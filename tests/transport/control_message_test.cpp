@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -42,6 +43,23 @@ ControlMessage hello_example() {
   message.kind = ControlKind::kHello;
   message.offer = {{{3, ProcessId{4}}, 5}, TreeIndex{6}, 0x8000'0001, 8, 1 << 20, 200, {0xAABB, 0}};
   return message;
+}
+
+ControlMessage closed_example(std::optional<std::uint32_t> frame_count) {
+  ControlMessage message = grants_example();
+  message.kind = ControlKind::kClosed;
+  message.frame_count = frame_count;
+  return message;
+}
+
+TEST(ControlMessage, AParentSaysHowManyFramesThereAreOnceItKnows) {
+  for (const std::optional<std::uint32_t> count : {std::optional<std::uint32_t>{}, {0U}, {7U}}) {
+    ControlBytes room;
+    const auto decoded = decode_control(encode_control(closed_example(count), room));
+    ASSERT_TRUE(decoded);
+    EXPECT_EQ(decoded->frame_count, count);
+    EXPECT_EQ(decoded->slots[1].generation, 6U);
+  }
 }
 
 // docs/formats/fabric-wire.md prints these bytes.

@@ -242,6 +242,7 @@ wire::Plan read(MessageReader& in, const pb::Plan& from) {
   to.schema = in.digest(from.has_schema(), from.schema());
   to.shape = in.text(from.shape(), limits::kShapeBytesMax, "shape is too long");
   to.producer_count = in.producer_count(from.producer_count());
+  to.trees_open_max = from.trees_open_max();
   in.require(from.requests_size() <= static_cast<int>(limits::kProducersMax), "too many requests");
   if (in.ok()) to.requests.assign(from.requests().begin(), from.requests().end());
   const auto node_count = static_cast<std::size_t>(from.nodes_size());

@@ -174,6 +174,7 @@ void put(const wire::Plan& from, pb::Plan* to) {
   to->set_producer_count(from.producer_count);
   for (const std::uint64_t request : from.requests) to->add_requests(request);
   for (const wire::Endpoint& node : from.nodes) put(node, to->add_nodes());
+  to->set_trees_open_max(from.trees_open_max);
   for (const wire::Plan::Tree& tree : from.trees) {
     pb::Tree* out = to->add_trees();
     for (const wire::TreeNode& node : tree.nodes) {

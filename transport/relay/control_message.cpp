@@ -9,11 +9,22 @@ namespace weft::transport {
 namespace {
 
 constexpr std::size_t kOfferBytes = 60;
+constexpr std::size_t kCountBytes = 4;
+constexpr std::uint32_t kNotKnown = 0xFFFF'FFFF;
 constexpr std::uint32_t kRejectedBit = 0x80;
 static_assert(kControlHeaderBytes + kOfferBytes + 4 * kSlotsPerLinkMax <= kControlBytesMax);
 
 bool has_offer(ControlKind kind) {
   return kind == ControlKind::kHello || kind == ControlKind::kClose;
+}
+
+bool has_frame_count(ControlKind kind) {
+  return kind == ControlKind::kWritten || kind == ControlKind::kClosed;
+}
+
+std::size_t body_bytes(ControlKind kind) {
+  if (has_offer(kind)) return kOfferBytes;
+  return has_frame_count(kind) ? kCountBytes : 0;
 }
 
 void write_offer(FixedWriter& out, const LinkOffer& offer) {
@@ -58,6 +69,7 @@ std::span<const std::byte> encode_control(const ControlMessage& message, Control
       out, {static_cast<std::uint8_t>(message.kind), static_cast<std::uint16_t>(message.slot_count),
             message.sender, message.target, message.link, message.number, message.skipped});
   if (has_offer(message.kind)) write_offer(out, message.offer);
+  if (has_frame_count(message.kind)) out.write(message.frame_count.value_or(kNotKnown));
   for (std::uint32_t i = 0; i < message.slot_count; ++i) {
     const SlotWord& word = message.slots[i];
     out.write(((word.generation & kGenerationMask) << 8) |
@@ -77,13 +89,16 @@ Result<ControlMessage> decode_control(std::span<const std::byte> bytes) {
   message.link = header.link;
   message.number = header.number;
   message.skipped = header.flags;
-  const std::size_t offer_bytes = has_offer(message.kind) ? kOfferBytes : 0;
   if (header.kind < 1 || header.kind > 5 || message.slot_count > kSlotsPerLinkMax ||
-      bytes.size() != kControlHeaderBytes + offer_bytes + 4 * message.slot_count) {
+      bytes.size() != kControlHeaderBytes + body_bytes(message.kind) + 4 * message.slot_count) {
     return not_a_message(bytes.size());
   }
   wire::ByteReader in(bytes.subspan(kControlHeaderBytes));
-  if (offer_bytes != 0) message.offer = read_offer(in);
+  if (has_offer(message.kind)) message.offer = read_offer(in);
+  if (has_frame_count(message.kind)) {
+    const auto count = in.read<std::uint32_t>();
+    if (count != kNotKnown) message.frame_count = count;
+  }
   for (std::uint32_t i = 0; i < message.slot_count; ++i) {
     const auto packed = in.read<std::uint32_t>();
     message.slots[i].generation = packed >> 8;

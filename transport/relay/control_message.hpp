@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "transport/fabric/fabric.hpp"
@@ -95,6 +96,8 @@ struct ControlMessage {
   // kWritten, kClosed: grows when frames were passed over this link without being written; the
   // child asks for them.
   std::uint32_t skipped = 0;
+  // kWritten, kClosed: how many frames the tree's producer has sent in all, once that is known.
+  std::optional<std::uint32_t> frame_count;
   std::uint32_t slot_count = 0;
   std::array<SlotWord, kSlotsPerLinkMax> slots{};
   LinkOffer offer;  // of kHello and kClose

@@ -74,6 +74,7 @@ class DownstreamLink {
   LinkPhase phase = LinkPhase::kConnecting;
   bool closed_sent = false;
   bool child_done = false;   // CLOSE has been heard
+  bool awaited = true;       // its silence counts: false while it may be busy with other trees
   bool not_planned = false;  // a new plan has another parent for this child
   bool demoted = false;      // reads from spools at its own pace
   bool table_owed = false;   // a failed write or a hello: the child should hear at once

@@ -17,7 +17,7 @@ struct LinkStatus {
   ProducerIndex producer;
   std::string member_id;  // of the other side
   bool from_parent = false;
-  std::string_view phase;     // connecting, open, closing, ended
+  std::string_view phase;     // waiting (for its turn), connecting, open, closing, ended
   bool suspect = false;       // silent for longer than it should be
   bool demoted = false;       // a child that reads from spools at its own pace
   std::uint32_t slots = 0;    // of the receiving side's range: the link's width

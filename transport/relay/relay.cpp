@@ -145,6 +145,10 @@ class Relay::Body {
     call([this, refit, counts = std::move(frame_counts)] { core_->set_goal(refit, counts); });
   }
 
+  void finish(const RefitId& refit, ProducerIndex producer, std::uint32_t frame_count) {
+    call([this, refit, producer, frame_count] { core_->finish(refit, producer, frame_count); });
+  }
+
   void refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence) {
     call([this, refit, producer, sequence] { core_->refetch(refit, producer, sequence); });
   }
@@ -404,6 +408,9 @@ void Relay::mark_held(const RefitId& refit, ProducerIndex producer,
 }
 void Relay::set_goal(const RefitId& refit, std::vector<std::uint32_t> frame_counts) {
   body_->set_goal(refit, std::move(frame_counts));
+}
+void Relay::finish(const RefitId& refit, ProducerIndex producer, std::uint32_t frame_count) {
+  body_->finish(refit, producer, frame_count);
 }
 void Relay::refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence) {
   body_->refetch(refit, producer, sequence);

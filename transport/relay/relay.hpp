@@ -108,6 +108,8 @@ class Relay {
   // A frame of this producer for all its children. Never waits: the slot leases are the bound.
   // Errors: kProtocol (slot of another pool, header that is not this frame's), kBusy (queue full).
   Status inject(ProducerIndex producer, const wire::FrameHeader& header, SharedSlot frame);
+  // All of a producer's frames have been injected: its places at the agents can be given on.
+  void finish(const RefitId& refit, ProducerIndex producer, std::uint32_t frame_count);
   // Answers on_frame_wanted: the lease of its room, shared.
   void provide(SharedSlot frame);
   // Held since before this process started: not taken again, and served.

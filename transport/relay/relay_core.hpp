@@ -111,6 +111,8 @@ class RelayCore {
                  std::span<const FrameSequence> sequences);
   void set_goal(const RefitId& refit, std::span<const std::uint32_t> frame_counts);
   void refetch(const RefitId& refit, ProducerIndex producer, FrameSequence sequence);
+  // This producer, whose frames are injected here, has sent its last one.
+  void finish(const RefitId& refit, ProducerIndex producer, std::uint32_t frame_count);
   // Every frame injected so far has been taken by every child that is not lost.
   bool drained(const RefitId& refit) const;
   void leave(const RefitId& refit);
@@ -122,6 +124,16 @@ class RelayCore {
   void close();
 
  private:
+  // Where a producer's trees are in the queue for this node's slots.
+  enum class TreeStage : std::uint8_t {
+    kWaiting = 1,   // no range here yet: the producer holds its frames back
+    kOpen = 2,      // has a range, or reads because it has lost its parent
+    kComplete = 3,  // every frame is here, the range has been given back
+  };
+  struct ProducerTrees {
+    TreeStage stage = TreeStage::kWaiting;
+    std::optional<std::uint32_t> frame_count;  // of its whole stream, once known
+  };
   struct OpenRefit {
     FrameIdentity identity;  // without the producer
     wire::Plan plan;         // the newest
@@ -129,6 +141,8 @@ class RelayCore {
     std::vector<std::unique_ptr<UpstreamLink>> upstream;
     std::vector<std::unique_ptr<DownstreamLink>> downstream;
     std::uint32_t stripes = 1;                           // trees of one producer
+    std::uint32_t producers_open_max = 1;                // whose trees have ranges here at once
+    std::vector<ProducerTrees> producers;                // by producer
     std::vector<std::vector<DownstreamLink*>> children;  // by tree
     std::vector<FrameLedger> ledgers;                    // by producer
     std::vector<RepairReader> readers;                   // by producer
@@ -184,8 +198,22 @@ class RelayCore {
   Result<Peer*> join_peer(const wire::Endpoint& endpoint);
   void unjoin_peer(Peer* peer);
   void unjoin_link(Peer* peer);
+  void unjoin_child(const DownstreamLink& link);
   Peer* repair_peer(OpenRefit& refit, ProcessId process);
   void forget_links(OpenRefit& refit);
+
+  // relay_core_trees.cpp
+  static bool takes_turns(const OpenRefit& refit);
+  static bool is_open(const OpenRefit& refit, TreeIndex tree);
+  static bool holds_ranges(const OpenRefit& refit, ProducerIndex producer);
+  std::uint32_t trees_without_parent(OpenRefit& refit);
+  void note_end(OpenRefit& refit, ProducerIndex producer, std::uint32_t frame_count);
+  void take_turns(OpenRefit& refit);
+  void close_complete(OpenRefit& refit);
+  bool open_trees(OpenRefit& refit, ProducerIndex producer);
+  void welcome(DownstreamLink& link);
+  void prune_complete(OpenRefit& refit);
+  static void add_waiting(const OpenRefit& refit, std::vector<LinkStatus>& links);
 
   // relay_core_receive.cpp
   bool drain_events();
@@ -216,7 +244,7 @@ class RelayCore {
   static TreeIndex tree_of(const OpenRefit& refit, ProducerIndex producer, FrameSequence sequence);
   bool send_control_due();
   bool send_upstream(UpstreamLink& link);
-  bool send_downstream(DownstreamLink& link);
+  bool send_downstream(const OpenRefit& refit, DownstreamLink& link);
   bool send(Peer& peer, ControlMessage& message);
   void note_post(Peer& peer, Posted posted);
 

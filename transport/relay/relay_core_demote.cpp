@@ -64,13 +64,22 @@ void RelayCore::relieve(OpenRefit& refit, Duration passed) {
       if (link->demoted) remind(*link);
       const bool live = link->phase == LinkPhase::kOpen || link->phase == LinkPhase::kConnecting;
       if (!live || link->demoted || link->untaken() == 0) continue;
-      const bool stuck = now_ - link->last_progress >= options_.times.suspect;
+      // One that may be busy with other trees is given longer; at the producer it holds back nobody
+      // as long as no sibling has come.
+      const bool stuck = link->awaited && now_ - link->last_progress >= options_.times.suspect;
+      const Duration patience = link->awaited ? kBehindMax : options_.times.suspect;
       // It alone holds the slots. Counted down as fast as up: that a sibling has nothing to do more
       // than half of the time means that this one takes less than half of what the sibling could.
-      const bool behind = short_of_slots && starving && link->untaken() * 2 >= slots;
+      const ProducerIndex producer = link->place().producer;
+      const bool at_relay = refit.self.value != producer.value;
+      const bool whole = refit.producers[producer.value].stage == TreeStage::kComplete;
+      // Frames of a tree that has given its range back lie in slots that the next trees need.
+      const bool holds_all =
+          short_of_slots && ((at_relay && whole) || link->untaken() * 2 >= slots);
+      const bool behind = holds_all && (starving || (at_relay && !link->awaited));
       link->behind_for =
           behind ? link->behind_for + passed : std::max(Duration{}, link->behind_for - passed);
-      if ((short_of_slots && stuck) || link->behind_for >= kBehindMax) demote(refit, *link);
+      if ((short_of_slots && stuck) || link->behind_for >= patience) demote(refit, *link);
     }
   }
 }

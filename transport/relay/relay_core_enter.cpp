@@ -79,6 +79,14 @@ Status RelayCore::enter(const wire::Plan& plan, NodeIndex self) {
   refit->children.resize(plan.trees.size());
   refit->ledgers.resize(plan.producer_count);
   refit->readers.resize(plan.producer_count);
+  refit->producers.resize(plan.producer_count);
+  refit->producers_open_max =
+      plan.trees_open_max == 0
+          ? plan.producer_count
+          : std::clamp(plan.trees_open_max / refit->stripes, 1U, plan.producer_count);
+  for (std::uint32_t p = 0; p < refit->producers_open_max; ++p) {
+    refit->producers[p].stage = TreeStage::kOpen;
+  }
   if (Status added = add_links(*refit); !added) {
     forget_links(*refit);
     return added;
@@ -166,7 +174,7 @@ void RelayCore::prune_links(OpenRefit& refit) {
     return ended(link);
   });
   std::erase_if(refit.downstream, [&](const auto& link) {
-    if (ended(link)) unjoin_link(link->place().child);
+    if (ended(link)) unjoin_child(*link);
     return ended(link);
   });
 }
@@ -177,14 +185,15 @@ Status RelayCore::add_links(OpenRefit& refit) {
   const NodeIndex self = refit.self;
   std::uint32_t ranges = 0;
   for (std::uint32_t t = 0; t < plan.trees.size(); ++t) {
-    const bool wanted = plan.trees[t].nodes[self.value].parent.has_value();
+    const bool wanted =
+        plan.trees[t].nodes[self.value].parent.has_value() && is_open(refit, TreeIndex{t});
     ranges += wanted && live_upstream(refit, TreeIndex{t}) == nullptr ? 1 : 0;
   }
   WEFT_TRY(const std::uint32_t slots, choose_range_slots(ranges));
   for (std::uint32_t t = 0; t < plan.trees.size(); ++t) {
     const TreeIndex tree{t};
     const wire::TreeNode& place = plan.trees[t].nodes[self.value];
-    if (place.parent && live_upstream(refit, tree) == nullptr) {
+    if (place.parent && is_open(refit, tree) && live_upstream(refit, tree) == nullptr) {
       WEFT_TRY_STATUS(add_upstream(plan.nodes[place.parent->value], tree, slots, refit));
     }
     for (const NodeIndex child : place.children) {
@@ -229,10 +238,7 @@ std::uint32_t RelayCore::room_for_parents() {
     for (const auto& link : refit->upstream) {
       if (link->phase != LinkPhase::kEnded) taken += link->place().slot_count;
     }
-    for (std::uint32_t t = 0; t < refit->plan.trees.size() && !refit->leaving; ++t) {
-      const bool has_parent = refit->plan.trees[t].nodes[refit->self.value].parent.has_value();
-      orphaned += has_parent && live_upstream(*refit, TreeIndex{t}) == nullptr ? 1 : 0;
-    }
+    if (!refit->leaving) orphaned += trees_without_parent(*refit);
   }
   if (orphaned == 0) return 0;
   // In a small slab reading goes on with half of what there is.
@@ -278,9 +284,11 @@ Status RelayCore::add_upstream(const wire::Endpoint& parent, TreeIndex tree, std
 Status RelayCore::add_downstream(const wire::Endpoint& child, TreeIndex tree, OpenRefit& refit) {
   const ProducerIndex producer{tree.value / refit.stripes};
   WEFT_TRY(Peer* const peer, join_peer(child));
-  ++peer->beats;
+  const bool awaited = !takes_turns(refit);
+  peer->beats += awaited ? 1 : 0;
   refit.downstream.push_back(std::make_unique<DownstreamLink>(
       DownstreamLink::Place{refit.identity.refit, tree, producer, peer}, pool_.slot_count()));
+  refit.downstream.back()->awaited = awaited;
   refit.downstream.back()->deadline = now_ + options_.times.connect;
   refit.downstream.back()->last_progress = now_;
   // What has come already is not written over a link that was not there.
@@ -334,6 +342,12 @@ void RelayCore::unjoin_link(Peer* peer) {
   unjoin_peer(peer);
 }
 
+void RelayCore::unjoin_child(const DownstreamLink& link) {
+  Peer* const peer = link.place().child;
+  peer->beats -= link.awaited ? 1 : 0;
+  unjoin_peer(peer);
+}
+
 // Of a refit that could not be entered: nobody has heard of its links yet.
 void RelayCore::forget_links(OpenRefit& refit) {
   for (const auto& link : refit.upstream) {
@@ -344,7 +358,7 @@ void RelayCore::forget_links(OpenRefit& refit) {
     }
     unjoin_link(link->place().parent);
   }
-  for (const auto& link : refit.downstream) unjoin_link(link->place().child);
+  for (const auto& link : refit.downstream) unjoin_child(*link);
 }
 
 }  // namespace weft::transport

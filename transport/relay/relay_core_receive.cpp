@@ -197,6 +197,7 @@ void RelayCore::on_child_message(const ControlMessage& message) {
           message.offer.refit == refit->identity.refit && message.offer.tree == link->place().tree;
       if (!hello && link->link() != message.link) continue;
       if (hello && !link->accept(message, now_)) continue;
+      welcome(*link);
       return on_child_table(*refit, *link, message);
     }
   }
@@ -226,7 +227,9 @@ bool RelayCore::on_new_child(const ControlMessage& message) {
   if (!add_downstream(refit->plan.nodes[child->value], tree, *refit)) return false;
   set_windows(*refit);
   DownstreamLink& link = *refit->downstream.back();
-  if (link.accept(message, now_)) on_child_table(*refit, link, message);
+  if (!link.accept(message, now_)) return true;
+  welcome(link);
+  on_child_table(*refit, link, message);
   return true;
 }
 
@@ -234,6 +237,8 @@ void RelayCore::on_child_table(OpenRefit& refit, DownstreamLink& link,
                                const ControlMessage& message) {
   if (link.phase == LinkPhase::kEnded && message.kind != ControlKind::kClose) return;
   if (message.kind == ControlKind::kClose) {
+    // Of a refit that goes on: then it has every frame, and is answered a while longer.
+    if (!link.child_done) link.deadline = now_ + options_.times.settle;
     link.child_done = true;
     link.drop_all();
     link.table_owed = true;
@@ -263,9 +268,10 @@ void RelayCore::on_parent_message(const ControlMessage& message) {
   link->number_in = message.number;
   link->last_heard = now_;
   if (link->phase == LinkPhase::kConnecting) open_upstream(*link);
+  OpenRefit* const refit = find(link->place().refit);
+  if (message.frame_count) note_end(*refit, link->place().producer, *message.frame_count);
   if (message.skipped != link->skipped) {
     link->skipped = message.skipped;
-    OpenRefit* const refit = find(link->place().refit);
     refit->readers[link->place().producer.value].open_gap_below(message.sender, now_);
     requests_due_ = true;
   }

@@ -42,6 +42,7 @@ void RelayCore::set_goal(const RefitId& id, std::span<const std::uint32_t> frame
   if (refit == nullptr || frame_counts.size() != refit->readers.size()) return;
   for (std::size_t p = 0; p < frame_counts.size(); ++p) {
     refit->readers[p].set_goal(frame_counts[p]);
+    refit->producers[p].frame_count = frame_counts[p];
   }
 }
 
@@ -111,7 +112,8 @@ void RelayCore::scan_orphans(OpenRefit& refit) {
     bool orphan = false;
     for (std::uint32_t t = p * refit.stripes; t < (p + 1) * refit.stripes; ++t) {
       const bool has_parent = refit.plan.trees[t].nodes[refit.self.value].parent.has_value();
-      orphan |= has_parent && live_upstream(refit, TreeIndex{t}) == nullptr;
+      orphan |= has_parent && is_open(refit, TreeIndex{t}) &&
+                live_upstream(refit, TreeIndex{t}) == nullptr;
     }
     refit.readers[p].set_orphan(orphan, now_);
   }

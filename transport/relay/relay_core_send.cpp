@@ -125,7 +125,7 @@ bool RelayCore::send_control_due() {
     for (const auto& link : refit->downstream) {
       const bool silent = link->link() == 0 || link->phase == LinkPhase::kEnded;
       if (silent) continue;
-      if (link->table_owed || now_ >= link->next_message) sent |= send_downstream(*link);
+      if (link->table_owed || now_ >= link->next_message) sent |= send_downstream(*refit, *link);
     }
   }
   return sent;
@@ -162,7 +162,7 @@ bool RelayCore::send_upstream(UpstreamLink& link) {
   return true;
 }
 
-bool RelayCore::send_downstream(DownstreamLink& link) {
+bool RelayCore::send_downstream(const OpenRefit& refit, DownstreamLink& link) {
   // Closed means that nothing of ours is under way: until then we are only alive.
   const bool closed = link.phase == LinkPhase::kClosing && link.operations == 0;
   ControlMessage message;
@@ -170,6 +170,7 @@ bool RelayCore::send_downstream(DownstreamLink& link) {
   message.number = ++link.number_out;
   message.kind = closed ? ControlKind::kClosed : ControlKind::kWritten;
   link.fill_table(message);
+  message.frame_count = refit.producers[link.place().producer.value].frame_count;
   if (!send(*link.place().child, message)) return false;
   link.closed_sent |= closed;
   link.table_owed = false;

@@ -35,6 +35,21 @@ LinkStatus status_of(const Link& link, const Peer& peer) {
 
 }  // namespace
 
+void RelayCore::add_waiting(const OpenRefit& refit, std::vector<LinkStatus>& links) {
+  for (std::uint32_t t = 0; t < refit.plan.trees.size(); ++t) {
+    const ProducerIndex producer{t / refit.stripes};
+    const auto parent = refit.plan.trees[t].nodes[refit.self.value].parent;
+    if (!parent || refit.producers[producer.value].stage != TreeStage::kWaiting) continue;
+    LinkStatus& status = links.emplace_back();
+    status.refit = refit.identity.refit;
+    status.tree = t;
+    status.producer = producer;
+    status.member_id = refit.plan.nodes[parent->value].member_id;
+    status.from_parent = true;
+    status.phase = "waiting";
+  }
+}
+
 std::vector<LinkStatus> RelayCore::links() const {
   owner_.check();
   std::vector<LinkStatus> links;
@@ -54,6 +69,7 @@ std::vector<LinkStatus> RelayCore::links() const {
       status.demoted = link->demoted;
       status.demotions = link->demotions;
     }
+    if (takes_turns(*refit)) add_waiting(*refit, links);
   }
   return links;
 }

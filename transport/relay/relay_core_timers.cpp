@@ -38,6 +38,7 @@ void RelayCore::scan() {
     for (const auto& link : refit.downstream) scan_downstream(refit, *link);
     scan_orphans(refit);
     relieve(refit, passed);
+    take_turns(refit);
     if (refit.leaving && try_finish(refit)) {
       refits_.erase(refits_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -109,11 +110,14 @@ void RelayCore::scan_downstream(OpenRefit& refit, DownstreamLink& link) {
     const bool answered = link.child_done && link.closed_sent;
     const bool ours = refit.leaving || link.not_planned;
     if (ours && (answered || now_ >= link.deadline)) return end_downstream(link);
-    if (!ours && peer_failure(child, now_)) end_downstream(link);  // it had left before
+    // It had left before, or has every frame.
+    const bool complete = takes_turns(refit) && answered && now_ >= link.deadline;
+    if (!ours && (complete || peer_failure(child, now_))) end_downstream(link);
     return;
   }
   if (link.phase == LinkPhase::kConnecting) {
-    if (now_ < link.deadline) return;
+    if (link.untaken() == 0) link.last_progress = now_;
+    if (!link.awaited || now_ < link.deadline) return;
     return lose_downstream(refit, link,
                            lost(ErrorCode::kPeerLost, child,
                                 "has not connected within " + seconds(options_.times.connect)));
@@ -221,7 +225,7 @@ bool RelayCore::try_finish(OpenRefit& refit) {
     return false;
   }
   for (const auto& link : refit.upstream) unjoin_link(link->place().parent);
-  for (const auto& link : refit.downstream) unjoin_link(link->place().child);
+  for (const auto& link : refit.downstream) unjoin_child(*link);
   for (Peer* const peer : refit.repair_peers) unjoin_peer(peer);
   return true;
 }

@@ -11,6 +11,7 @@ namespace {
 constexpr Duration kRequestInterval = std::chrono::milliseconds(50);
 constexpr Duration kHolderPatience = std::chrono::seconds(1);
 constexpr Duration kQuiet = std::chrono::milliseconds(200);  // a seal overtakes the last frames
+constexpr Duration kQuietBeforeSeal = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -54,7 +55,7 @@ std::optional<ProcessId> RepairReader::due(const FrameLedger& ledger, TimePoint 
   // With an open gap even who has everything asks once more: a parent may wait to hear that.
   const bool done = goal_ && complete(ledger) && !gap_;
   if (holders_.empty() || now < next_request_ || done) return std::nullopt;
-  const bool missing = goal_ && now - last_arrival_ >= kQuiet;
+  const bool missing = goal_ && now - last_arrival_ >= (sealed_ ? kQuiet : kQuietBeforeSeal);
   if (!orphan_ && !gap_ && !missing) return std::nullopt;
   // One that says nothing, or has what it never gives, is not asked for ever.
   if (number_ > 0 && now - last_success_ >= kHolderPatience) next_holder(now);

@@ -30,7 +30,14 @@ class RepairReader {
   void open_gap(TimePoint now, std::size_t skip = 0);
   // The same, because a parent says so, who is asked first.
   void open_gap_below(ProcessId parent, TimePoint now);
-  void set_goal(std::uint32_t frames) { goal_ = frames; }
+  void set_goal(std::uint32_t frames) {
+    goal_ = frames;
+    sealed_ = true;
+  }
+  // The same while other streams go on: a link that is there has more time to bring them.
+  void expect(std::uint32_t frames) {
+    if (!goal_) goal_ = frames;
+  }
   // A frame that was taken and forwarded, and is bad: once more from above the parent.
   void refetch(FrameSequence sequence, TimePoint now);
   bool is_refetched(FrameSequence sequence) const;
@@ -56,6 +63,7 @@ class RepairReader {
   bool orphan_ = false;
   bool gap_ = false;
   std::optional<std::uint32_t> goal_;
+  bool sealed_ = false;
   std::uint32_t number_ = 0;
   TimePoint gap_since_;
   TimePoint asked_at_;

@@ -244,6 +244,8 @@ struct Plan {
     auto operator<=>(const Tree&) const = default;
   };
   std::vector<Tree> trees;  // place = ProducerIndex
+  // Trees for which an agent has slots at once; producers take turns in their order. 0: all.
+  std::uint32_t trees_open_max = 0;
   auto operator<=>(const Plan&) const = default;
 };
 
