@@ -21,7 +21,8 @@ Error wrong(const Tensor& tensor, const char* what, std::uint64_t first, std::ui
                      std::to_string(first) + ", " + std::to_string(end) + ")");
 }
 
-Status check_runs(const Tensor& tensor, std::span<const Tile> tiles) {
+Status check_runs(const Tensor& tensor, std::span<const Tile> tiles, Cover cover) {
+  const bool gaps = cover == Cover::kAtMostOnce;
   std::uint64_t next = 0;
   for (const Tile& tile : tiles) {
     if (tile.element_count == 0 || tile.first_element > tensor.element_count ||
@@ -29,11 +30,14 @@ Status check_runs(const Tensor& tensor, std::span<const Tile> tiles) {
       return wrong(tensor, "a tile out of range", tile.first_element,
                    tile.first_element + tile.element_count);
     }
-    if (tile.first_element > next) return wrong(tensor, "a gap", next, tile.first_element);
+    if (tile.first_element > next && !gaps) {
+      return wrong(tensor, "a gap", next, tile.first_element);
+    }
     if (tile.first_element < next) return wrong(tensor, "an overlap", tile.first_element, next);
     next = tile.first_element + tile.element_count;
   }
-  if (next != tensor.element_count) return wrong(tensor, "a gap", next, tensor.element_count);
+  if (next != tensor.element_count && !gaps)
+    return wrong(tensor, "a gap", next, tensor.element_count);
   return ok();
 }
 
@@ -41,10 +45,12 @@ Status check_runs(const Tensor& tensor, std::span<const Tile> tiles) {
 // Threads: one at a time.
 class BoxSweep {
  public:
-  BoxSweep(const Tensor& tensor, const TensorDims& dims, const std::vector<TensorBox>& boxes)
+  BoxSweep(const Tensor& tensor, const TensorDims& dims, const std::vector<TensorBox>& boxes,
+           Cover cover)
       : tensor_(tensor),
         dims_(dims),
         boxes_(boxes),
+        gaps_(cover == Cover::kAtMostOnce),
         looks_left_(kLooksMin + kLooksPerBox * boxes.size()) {}
 
   Status run() {
@@ -69,11 +75,12 @@ class BoxSweep {
       std::uint64_t next = 0;
       for (const std::uint32_t i : among) {
         const std::uint64_t start = boxes_[i].start[dim];
-        if (start > next) return range_error("a gap", next, start);
+        if (start > next && !gaps_) return range_error("a gap", next, start);
         if (start < next) return range_error("an overlap", start, next);
         next = start + boxes_[i].extent[dim];
       }
-      return next == dims_.size[dim] ? ok() : Status(range_error("a gap", next, dims_.size[dim]));
+      return next == dims_.size[dim] || gaps_ ? ok()
+                                              : Status(range_error("a gap", next, dims_.size[dim]));
     }
     return slabs(dim, place, among);
   }
@@ -100,6 +107,7 @@ class BoxSweep {
       for (; next != among.end() && boxes_[*next].start[dim] <= begin; ++next) {
         active.push_back(*next);
       }
+      if (active.empty() && gaps_) continue;
       if (active.empty()) {
         return wrong(tensor_, "a gap", place + begin * dims_.stride[dim],
                      place + edges[e + 1] * dims_.stride[dim]);
@@ -123,10 +131,11 @@ class BoxSweep {
   const Tensor& tensor_;
   const TensorDims& dims_;
   const std::vector<TensorBox>& boxes_;
+  const bool gaps_;
   std::uint64_t looks_left_;
 };
 
-Status check_boxes(const Tensor& tensor, std::span<const Tile> tiles) {
+Status check_boxes(const Tensor& tensor, std::span<const Tile> tiles, Cover cover) {
   const TensorDims dims = TensorDims::of(tensor);
   std::vector<TensorBox> boxes;
   for (const Tile& tile : tiles) {
@@ -137,20 +146,22 @@ Status check_boxes(const Tensor& tensor, std::span<const Tile> tiles) {
                          " is neither a box nor a run of it: hand it over as a residual");
     }
   }
-  return BoxSweep(tensor, dims, boxes).run();
+  return BoxSweep(tensor, dims, boxes, cover).run();
 }
 
 }  // namespace
 
-Status check_cover(const Schema& schema, const std::vector<Tile>& tiles) {
+Status check_cover(const Schema& schema, const std::vector<Tile>& tiles, Cover cover) {
   auto begin = tiles.begin();
   for (std::uint32_t t = 0; t < schema.tensors().size(); ++t) {
     const Tensor& tensor = schema.tensor(TensorIndex{t});
     const auto end =
         std::find_if(begin, tiles.end(), [&](const Tile& tile) { return tile.tensor.value != t; });
     const std::span<const Tile> of_tensor(begin, end);
+    if (of_tensor.empty() && cover == Cover::kAtMostOnce) continue;
     const bool runs = std::all_of(begin, end, [](const Tile& tile) { return tile.is_one_run(); });
-    WEFT_TRY_STATUS(runs ? check_runs(tensor, of_tensor) : check_boxes(tensor, of_tensor));
+    WEFT_TRY_STATUS(runs ? check_runs(tensor, of_tensor, cover)
+                         : check_boxes(tensor, of_tensor, cover));
     begin = end;
   }
   if (begin == tiles.end()) return ok();

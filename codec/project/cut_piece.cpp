@@ -151,7 +151,7 @@ class BoxCutter {
 
 Result<std::vector<std::vector<TilePiece>>> cut_pieces(const Schema& schema,
                                                        const Projection& projection,
-                                                       std::span<const Tile> tiles) {
+                                                       std::span<const Tile> tiles, Fill fill) {
   std::vector<std::vector<TilePiece>> by_tile(tiles.size());
   std::vector<const Box*> order;
   for (const Box& box : projection.boxes) order.push_back(&box);
@@ -183,7 +183,7 @@ Result<std::vector<std::vector<TilePiece>>> cut_pieces(const Schema& schema,
       for (std::uint32_t a = 0; a < piece.rank; ++a) elements *= piece.axes[a].extent;
       count += elements;
     }
-    if (count != tiles[t].element_count) {
+    if (fill == Fill::kWhole && count != tiles[t].element_count) {
       return failure(ErrorCode::kConfig, Stage::kOpen,
                      "projection: boxes of tensor " + schema.tensor(tiles[t].tensor).name +
                          " name an element twice");

@@ -2,6 +2,7 @@
 // Boxes into pieces that lie in one tile each and keep constant steps there. Internal to project/.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,11 +10,15 @@
 
 namespace weft::codec {
 
-// One list per tile, ascending by tile_offset. `tiles`: those of the projection, ascending by
-// tensor and first element. Errors: kUnsupported (too many pieces), kConfig (a box beside all
-// tiles).
+// Whether the boxes fill the tiles, each element once, or may leave any of them out.
+enum class Fill : std::uint8_t { kWhole, kPart };
+
+// One list per tile, ascending by tile_offset. `tiles`: those of the projection, or with kPart
+// others that hold it, ascending by tensor and first element. Errors: kUnsupported (too many
+// pieces), kConfig (a box beside all tiles).
 Result<std::vector<std::vector<TilePiece>>> cut_pieces(const Schema& schema,
                                                        const Projection& projection,
-                                                       std::span<const Tile> tiles);
+                                                       std::span<const Tile> tiles,
+                                                       Fill fill = Fill::kWhole);
 
 }  // namespace weft::codec

@@ -84,7 +84,7 @@ void transpose(std::byte* to, std::uint64_t to_row, const Grid& from, std::uint6
   }
 }
 
-// Copies what a piece has in the window, axis by axis.
+// Copies what a piece has in the window, axis by axis; with kBytes 0 it is only counted.
 // Threads: one at a time.
 template <std::size_t kBytes>
 class PieceCopy {
@@ -96,12 +96,18 @@ class PieceCopy {
       span += (piece.axes[i].extent - 1) * piece.axes[i].target_stride;
     }
   }
-  void run() { axis(0, piece_.tile_offset, piece_.source_offset); }
+  // Returns the number of its elements.
+  std::uint64_t run() {
+    axis(0, piece_.tile_offset, piece_.source_offset);
+    return count_;
+  }
 
  private:
   void axis(std::uint32_t number, std::uint64_t at, std::uint64_t from) {
     if (number == piece_.rank) {
-      if (at >= window_.begin && at < window_.end) std::memcpy(to(at), of(from), kBytes);
+      if (at < window_.begin || at >= window_.end) return;
+      if constexpr (kBytes != 0) std::memcpy(to(at), of(from), kBytes);
+      ++count_;
       return;
     }
     const BoxAxis& each = piece_.axes[number];
@@ -111,16 +117,20 @@ class PieceCopy {
       row(each, at, from, steps);
       return;
     }
-    if (number + 2 == piece_.rank) squares(number, at, from, steps);
+    if constexpr (kBytes != 0) {
+      if (number + 2 == piece_.rank) squares(number, at, from, steps);
+    }
     for (std::uint64_t i = steps.first; i < steps.last; ++i) {
       axis(number + 1, at + i * each.target_stride, from + i * each.source_stride);
     }
   }
 
   void row(const BoxAxis& each, std::uint64_t at, std::uint64_t from, const Steps& steps) {
+    const std::uint64_t count = steps.last - steps.first;
+    count_ += count;
+    if constexpr (kBytes == 0) return;
     std::byte* const target = to(at + steps.first * each.target_stride);
     const std::byte* const source = of(from + steps.first * each.source_stride);
-    const std::uint64_t count = steps.last - steps.first;
     if (each.target_stride == 1 && each.source_stride == 1) {
       std::memcpy(target, source, static_cast<std::size_t>(count) * kBytes);
     } else {
@@ -142,6 +152,7 @@ class PieceCopy {
       --whole.last;
     }
     if (whole.first == whole.last) return;
+    count_ += (whole.last - whole.first) * inner.extent;
     transpose<kBytes>(
         to(at + whole.first * outer.target_stride), outer.target_stride,
         {of(from + whole.first * outer.source_stride), outer.source_stride, inner.source_stride},
@@ -157,21 +168,34 @@ class PieceCopy {
 
   const TilePiece& piece_;
   const Window& window_;
+  std::uint64_t count_ = 0;
   std::array<std::uint64_t, limits::kBoxRankMax> spans_{};
 };
 
 void copy_piece(const TilePiece& piece, const Window& window, std::uint32_t element_bytes) {
   switch (element_bytes) {
     case 1:
-      return PieceCopy<1>(piece, window).run();
+      PieceCopy<1>(piece, window).run();
+      break;
     case 2:
-      return PieceCopy<2>(piece, window).run();
+      PieceCopy<2>(piece, window).run();
+      break;
     case 4:
-      return PieceCopy<4>(piece, window).run();
+      PieceCopy<4>(piece, window).run();
+      break;
     default:
       WEFT_ASSERT(element_bytes == 8);
-      return PieceCopy<8>(piece, window).run();
+      PieceCopy<8>(piece, window).run();
   }
+}
+
+std::span<const Tile> tiles_of_producer(const Lattice& lattice, ProducerIndex producer) {
+  const auto& all = lattice.tiles();
+  const auto begin = std::find_if(all.begin(), all.end(),
+                                  [&](const Tile& tile) { return tile.producer == producer; });
+  const auto end =
+      std::find_if(begin, all.end(), [&](const Tile& tile) { return tile.producer != producer; });
+  return {begin, end};
 }
 
 }  // namespace
@@ -184,34 +208,87 @@ Result<Gather> Gather::open(const Schema& schema, const Lattice& lattice, Produc
   });
   Gather gather;
   gather.lattice_ = &lattice;
-  const auto& all = lattice.tiles();
-  const auto begin = std::find_if(all.begin(), all.end(),
-                                  [&](const Tile& tile) { return tile.producer == producer; });
-  const auto end =
-      std::find_if(begin, all.end(), [&](const Tile& tile) { return tile.producer != producer; });
-  if (!std::equal(begin, end, tiles.begin(), tiles.end())) {
+  gather.producer_ = producer;
+  const auto own = tiles_of_producer(lattice, producer);
+  if (!std::equal(own.begin(), own.end(), tiles.begin(), tiles.end())) {
     return failure(
         ErrorCode::kConfig, Stage::kOpen,
         "projection: the lattice has other tiles for producer " + std::to_string(producer.value));
   }
-  gather.first_tile_ = static_cast<std::size_t>(begin - all.begin());
+  gather.first_tile_ = static_cast<std::size_t>(own.data() - lattice.tiles().data());
   WEFT_TRY(auto by_tile, cut_pieces(schema, projection, tiles));
-  for (std::size_t t = 0; t < tiles.size(); ++t) {
-    gather.first_pieces_.push_back(static_cast<std::uint32_t>(gather.pieces_.size()));
+  gather.take_pieces(std::move(by_tile), projection);
+  return gather;
+}
+
+Result<Gather> Gather::open_part(const Schema& schema, const Lattice& lattice,
+                                 ProducerIndex producer, const Projection& projection) {
+  for (const Box& box : projection.boxes) WEFT_TRY_STATUS(check_box(schema, projection, box));
+  Gather gather;
+  gather.lattice_ = &lattice;
+  gather.producer_ = producer;
+  const auto own = tiles_of_producer(lattice, producer);
+  gather.first_tile_ = static_cast<std::size_t>(own.data() - lattice.tiles().data());
+  WEFT_TRY(auto by_tile, cut_pieces(schema, projection, own, Fill::kPart));
+  gather.take_pieces(std::move(by_tile), projection);
+  return gather;
+}
+
+void Gather::take_pieces(std::vector<std::vector<TilePiece>> by_tile,
+                         const Projection& projection) {
+  for (const auto& of_tile : by_tile) {
+    first_pieces_.push_back(static_cast<std::uint32_t>(pieces_.size()));
     std::uint64_t highest = 0;
-    for (const TilePiece& piece : by_tile[t]) {
+    for (const TilePiece& piece : of_tile) {
       highest = std::max(highest, piece.tile_end);
-      gather.highest_ends_.push_back(highest);
-      gather.pieces_.push_back(piece);
+      highest_ends_.push_back(highest);
+      pieces_.push_back(piece);
     }
   }
-  gather.first_pieces_.push_back(static_cast<std::uint32_t>(gather.pieces_.size()));
-  gather.source_ends_.resize(projection.sources.size());
+  first_pieces_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+  source_ends_.resize(projection.sources.size());
   for (const Box& box : projection.boxes) {
-    std::uint64_t& needed = gather.source_ends_[box.source];
+    std::uint64_t& needed = source_ends_[box.source];
     needed = std::max(needed, box.source_end());
   }
-  return gather;
+}
+
+// Chunks of a producer are numbered tile by tile.
+ChunkRange Gather::chunks_of_tile(std::size_t number) const {
+  const std::uint32_t first_piece = first_pieces_[number];
+  const std::uint32_t last_piece = first_pieces_[number + 1];
+  if (first_piece == last_piece) return {};
+  const ChunkRange own = lattice_->chunks_of(producer_);
+  std::uint32_t first = own.first.value;
+  for (std::uint32_t end = first + own.count; first < end;) {
+    const std::uint32_t middle = first + (end - first) / 2;
+    const bool before = lattice_->tile_of({middle}) < first_tile_ + number;
+    before ? first = middle + 1 : end = middle;
+  }
+  const std::uint64_t per_chunk = chunk_elements_max(lattice_->place({first}).element_bytes());
+  const std::uint64_t begin = pieces_[first_piece].tile_offset / per_chunk;
+  const std::uint64_t end = (highest_ends_[last_piece - 1] + per_chunk - 1) / per_chunk;
+  return {{first + static_cast<std::uint32_t>(begin)}, static_cast<std::uint32_t>(end - begin)};
+}
+
+std::vector<Gather::ChunkShare> Gather::shares() const {
+  std::vector<ChunkShare> shares;
+  for (std::size_t t = 0; t + 1 < first_pieces_.size(); ++t) {
+    const ChunkRange chunks = chunks_of_tile(t);
+    for (std::uint32_t i = 0; i < chunks.count; ++i) {
+      const ChunkIndex chunk{chunks.first.value + i};
+      const ChunkPieces found = pieces_of(chunk);
+      Window window;
+      window.begin = found.place.tile_offset;
+      window.end = window.begin + found.place.element_count;
+      std::uint64_t count = 0;
+      for (const TilePiece& piece : found.pieces) {
+        if (piece.tile_end > window.begin) count += PieceCopy<0>(piece, window).run();
+      }
+      if (count != 0) shares.push_back({chunk, static_cast<std::uint32_t>(count)});
+    }
+  }
+  return shares;
 }
 
 Gather::ChunkPieces Gather::pieces_of(ChunkIndex chunk) const {

@@ -30,7 +30,7 @@ struct TilePiece {
 // Gather copies chunks of one producer out of its shard. A column cut is copied like any other run,
 // because a chunk has the shard's own order; transposes and interleaves are walked in the order of
 // the chunk.
-// Invariant: the pieces of a tile fill it exactly.
+// Invariant: the pieces of a tile fill it exactly, but for one of open_part.
 // Threads:   immutable.
 class Gather {
  public:
@@ -41,13 +41,27 @@ class Gather {
   static Result<Gather> open(const Schema& schema, const Lattice& lattice, ProducerIndex producer,
                              const Projection& projection);
 
+  // The same for boxes that lie in this producer's tiles and leave any elements of them out, but
+  // name none twice. Errors: of check_box; kConfig or kUnsupported (a box beside the tiles; too
+  // many pieces).
+  static Result<Gather> open_part(const Schema& schema, const Lattice& lattice,
+                                  ProducerIndex producer, const Projection& projection);
+  // Of open_part: the chunks that have any of its elements, ascending, and how many.
+  // Threads: a value; one at a time.
+  struct ChunkShare {
+    ChunkIndex chunk;
+    std::uint32_t element_count = 0;
+  };
+  std::vector<ChunkShare> shares() const;
+
   // Where all elements of a chunk lie one behind the other in one source.
   // Threads: a value; one at a time.
   struct SourceRow {
     std::uint32_t source = 0;
     std::uint64_t first_element = 0;
   };
-  // Nothing when they are scattered, or in several sources.
+  // Nothing when they are scattered, or in several sources. Of open_part: ask for whole chunks
+  // only.
   std::optional<SourceRow> row_of(ChunkIndex chunk) const;
   // Sources that the chunk's elements come from, each once, ascending.
   std::vector<std::uint32_t> sources_of(ChunkIndex chunk) const;
@@ -70,8 +84,12 @@ class Gather {
     std::span<const TilePiece> pieces;  // those of its tile that may reach into it
   };
   ChunkPieces pieces_of(ChunkIndex chunk) const;
+  // Chunks that may have a piece of this tile of the producer.
+  ChunkRange chunks_of_tile(std::size_t number) const;
+  void take_pieces(std::vector<std::vector<TilePiece>> by_tile, const Projection& projection);
 
   const Lattice* lattice_ = nullptr;
+  ProducerIndex producer_;
   std::size_t first_tile_ = 0;               // of the producer, in lattice order
   std::vector<TilePiece> pieces_;            // tile by tile, by tile_offset
   std::vector<std::uint32_t> first_pieces_;  // per tile of the producer, and one behind the last

@@ -69,6 +69,59 @@ TEST(Gather, RepeatsAnElementWithASourceStrideOfZero) {
   for (std::size_t i = 0; i < into.size(); ++i) EXPECT_EQ(into[i], row[i % 3]);
 }
 
+// Some columns of some rows, across chunks that begin within rows.
+TEST(Gather, PartCopiesWhatItsBoxesHaveAndNothingElse) {
+  const Schema schema = schema_of({{"v", DType::kBF16, {10}}, {"w", DType::kBF16, {1000, 900}}});
+  const auto lattice = Lattice::default_for(schema);
+  const TensorIndex w = *schema.find("w");
+  Box columns = box_of(3, 250 * 900 + 100, {{700, 60, 900}, {50, 1, 1}});
+  columns.target = w;
+  const Projection part = one_source(3 + 700 * 60, {columns});
+  const auto gather = Gather::open_part(schema, *lattice, ProducerIndex{0}, part);
+  ASSERT_TRUE(gather) << gather.error().message();
+  std::vector<std::byte> view(part.sources[0].element_count * 2);
+  for (std::size_t i = 0; i < view.size(); ++i) view[i] = static_cast<std::byte>(1 + i % 251);
+  const std::vector<std::span<const std::byte>> sources{view};
+  std::uint64_t copied = 0;
+  std::vector<std::uint32_t> chunks;
+  for (const Gather::ChunkShare& share : gather->shares()) {
+    const ChunkPlace place = lattice->place(share.chunk);
+    ASSERT_EQ(place.tensor, w);
+    std::vector<std::byte> into(place.bytes());
+    ASSERT_TRUE(gather->read(share.chunk, sources, into));
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < place.element_count; ++i) {
+      const std::uint64_t at = place.first_element + i;
+      const std::uint64_t row = at / 900;
+      const std::uint64_t column = at % 900;
+      const bool within = row >= 250 && row < 950 && column >= 100 && column < 150;
+      const std::uint64_t from = within ? 3 + (row - 250) * 60 + (column - 100) : 0;
+      for (std::size_t b = 0; b < 2; ++b) {
+        ASSERT_EQ(into[i * 2 + b], within ? view[from * 2 + b] : std::byte{0}) << at;
+      }
+      count += within ? 1U : 0U;
+    }
+    EXPECT_EQ(share.element_count, count);
+    copied += count;
+    chunks.push_back(share.chunk.value);
+  }
+  EXPECT_EQ(copied, 700U * 50U);
+  EXPECT_EQ(chunks, (std::vector<std::uint32_t>{1, 2, 3, 4}));
+}
+
+TEST(Gather, PartRefusesABoxBesideTheProducersTiles) {
+  const Schema schema = schema_of({{"w", DType::kBF16, {100, 90}}});
+  const Projection mine = one_source(9000, {box_of(0, 0, {{100, 90, 90}, {40, 1, 1}})});
+  const Projection others = one_source(9000, {box_of(0, 40, {{100, 90, 90}, {50, 1, 1}})});
+  const auto lattice = lattice_of(schema, {mine, others});
+  ASSERT_TRUE(lattice);
+  const Projection beside = one_source(9000, {box_of(0, 30, {{100, 90, 90}, {20, 1, 1}})});
+  EXPECT_FALSE(Gather::open_part(schema, *lattice, ProducerIndex{0}, beside));
+  const Projection outside = one_source(9000, {box_of(0, 8999, {{2, 1, 1}})});
+  EXPECT_EQ(Gather::open_part(schema, *lattice, ProducerIndex{0}, outside).error().code,
+            ErrorCode::kConfig);
+}
+
 TEST(Gather, RefusesASourceThatIsTooShort) {
   const Schema schema = schema_of({{"w", DType::kF32, {10, 3}}});
   const Projection whole = one_source(30, {box_of(0, 0, {{30, 1, 1}})});

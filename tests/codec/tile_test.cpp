@@ -6,6 +6,7 @@
 #include <chrono>
 #include <set>
 
+#include "codec/project/cover.hpp"
 #include "codec/project/tensor_box.hpp"
 #include "codec/projection_cases.hpp"
 #include "weft/wire/byte_io.hpp"
@@ -109,6 +110,25 @@ TEST(Tile, TakesTheShortestFormOfWhatItIsGiven) {
   ASSERT_TRUE(lattice) << lattice.error().message();
   EXPECT_TRUE(lattice->tiles()[0].is_one_run());
   EXPECT_TRUE(lattice->tiles()[1].is_one_run());
+}
+
+// What a trainer has handed over so far is no whole checkpoint yet.
+TEST(Tile, GapsAreNoErrorWhereElementsAreCoveredAtMostOnce) {
+  const Schema schema = schema_of({{"u", DType::kBF16, {5}}, {"w", DType::kBF16, {6, 8}}});
+  const TensorIndex w = *schema.find("w");
+  const auto check = [&](std::vector<Tile> tiles) {
+    for (Tile& tile : tiles) tile.tensor = w;
+    const Status covered = check_cover(schema, tiles, Cover::kAtMostOnce);
+    return covered ? std::string() : covered.error().detail;
+  };
+  EXPECT_EQ(check({}), "");
+  EXPECT_EQ(check({{w, {0}, 3, 5}, {w, {0}, 30, 10}}), "");
+  EXPECT_EQ(check({column(0, 6, 8, 0, 3), column(1, 5, 8, 4, 7)}), "");
+  EXPECT_NE(check({{w, {0}, 3, 5}, {w, {0}, 7, 10}}).find("overlap in tensor w elements [7, 8)"),
+            std::string::npos);
+  EXPECT_NE(check({column(0, 6, 8, 0, 4), column(1, 5, 8, 3, 7)}).find("elements [3, 4)"),
+            std::string::npos);
+  EXPECT_NE(check({{w, {0}, 40, 9}}).find("out of range"), std::string::npos);
 }
 
 // B-031: what two producers may not both send.
