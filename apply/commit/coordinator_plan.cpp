@@ -105,8 +105,10 @@ void CoordinatorRole::found() {
   std::uint32_t asked = 0;
   std::uint32_t equal = 0;
   Content other;
+  bool other_schema = false;
   for (const auto& [id, member] : members_) {
     if (!is_live(member) || !member.in || member.hello.role != wire::Role::kAgent) continue;
+    if (member.hello.schema != open_->slots.begin()->second.begin.schema) other_schema = true;
     const Content& content = member.hello.content;
     if (content.version != committed_.version || content.lattice != open_->base.lattice) continue;
     ++asked;
@@ -120,11 +122,12 @@ void CoordinatorRole::found() {
       equal >= std::max(options_.members_min, 1U) && equal >= options_.min_fraction * asked;
   if (!enough) {
     const std::string found_root = asked == equal ? "none" : to_hex(other.root);
-    refuse_all(
-        {asked == 0 ? ErrorCode::kPeerLost : ErrorCode::kBaseMismatch,
-         std::to_string(equal) + " of " + std::to_string(asked) + " members have the base's root " +
-             to_hex(open_->base.root) + "; another is " + found_root},
-        false);
+    const ErrorCode nobody = other_schema ? ErrorCode::kSchemaChanged : ErrorCode::kPeerLost;
+    refuse_all({asked == 0 ? nobody : ErrorCode::kBaseMismatch,
+                (other_schema ? "members have another schema: " : "") + std::to_string(equal) +
+                    " of " + std::to_string(asked) + " members have the base's root " +
+                    to_hex(open_->base.root) + "; another is " + found_root},
+               false);
     return;
   }
   open_->phase = Phase::kFounding;
