@@ -6,6 +6,7 @@
 
 namespace weft::python {
 
+void define_agent(pybind11::module_& module);
 void define_publisher(pybind11::module_& module);
 void define_boxes(pybind11::module_& module);
 void define_views(pybind11::module_& module);

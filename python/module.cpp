@@ -7,6 +7,7 @@ PYBIND11_MODULE(_weft, module) {
   module.doc() = "The native part of weft; import weft instead.";
   weft::python::define_errors(module);
   weft::python::define_publisher(module);
+  weft::python::define_agent(module);
   weft::python::define_boxes(module);
   weft::python::define_views(module);
 }

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include "python/bindings.hpp"
 #include "python/failure.hpp"
@@ -48,6 +49,16 @@ std::shared_ptr<PublisherHandle> open_publisher(const py::object& fleet, const p
   return PublisherHandle::open(options);
 }
 
+ShardBox make_box(
+    std::string tensor, std::uint64_t source_offset, std::uint64_t target_offset,
+    const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& axes) {
+  ShardBox box{std::move(tensor), source_offset, target_offset, {}};
+  for (const auto& [extent, source_stride, target_stride] : axes) {
+    box.axes.push_back({extent, source_stride, target_stride});
+  }
+  return box;
+}
+
 double changed_fraction(const RefitReport& report) {
   return report.total_elements == 0 ? 0.0
                                     : static_cast<double>(report.changed_elements) /
@@ -60,6 +71,32 @@ std::string describe(const RefitReport& report) {
          ", " + std::to_string(report.wire_bytes) + " bytes on the wire, put " +
          std::to_string(report.put_seconds) + " s, commit " +
          std::to_string(report.commit_seconds) + " s>";
+}
+
+void define_box(py::module_& module) {
+  py::class_<ShardBox>(
+      module, "Box",
+      "Elements of a checkpoint tensor that lie in a view, for Refit.put_shard.\n\n"
+      "axes is a list of (extent, source stride, target stride); offsets and strides count "
+      "elements, flat\nand row-major, in the view and in the checkpoint's tensor.")
+      .def(py::init(&make_box), "tensor"_a, "source_offset"_a, "target_offset"_a,
+           "axes"_a = py::tuple())
+      .def_readonly("tensor", &ShardBox::tensor)
+      .def_readonly("source_offset", &ShardBox::source_offset)
+      .def_readonly("target_offset", &ShardBox::target_offset)
+      .def_property_readonly(
+          "axes",
+          [](const ShardBox& box) {
+            py::list axes;
+            for (const ShardBoxAxis& axis : box.axes) {
+              axes.append(py::make_tuple(axis.extent, axis.source_stride, axis.target_stride));
+            }
+            return axes;
+          })
+      .def("__repr__", [](const ShardBox& box) {
+        return "<weft.Box " + box.tensor + " [" + std::to_string(box.target_offset) + "] of " +
+               std::to_string(box.axes.size()) + " axes>";
+      });
 }
 
 void define_values(py::module_& module) {
@@ -89,6 +126,7 @@ void define_values(py::module_& module) {
       .def_readonly("changed_elements", &RefitReport::changed_elements)
       .def_readonly("total_elements", &RefitReport::total_elements)
       .def_property_readonly("changed_fraction", &changed_fraction)
+      .def_readonly("skipped_elements", &RefitReport::skipped_elements)
       .def_readonly("frames", &RefitReport::frames)
       .def_readonly("wire_bytes", &RefitReport::wire_bytes)
       .def_readonly("baseline_bytes", &RefitReport::baseline_bytes)
@@ -112,10 +150,22 @@ void define_refit(py::module_& module) {
           "cast=True a float32 tensor\nis rounded to the checkpoint's BF16 or F16, to nearest, "
           "ties to even.")
       .def(
-          "put_residual", &RefitHandle::put_residual, "name"_a, "converter"_a,
-          "The same for values that are no copies of the shard's.\n\n"
-          "converter(first_element, buffer) fills the memoryview `buffer` with elements from\n"
-          "first_element on, in the checkpoint's type; it is called for any ranges, on any thread.")
+          "put_shard", &RefitHandle::put_shard, "boxes"_a, "tensor"_a, py::kw_only(),
+          "cast"_a = false,
+          "The same for elements of this producer's part wherever they lie in a tensor.\n\n"
+          "boxes says which elements these are (weft.Box); others may come in any further calls, "
+          "each element\nonce. tensor is as for put. An element that is another producer's, or was "
+          "given before, is a\nConfigError that names tensor and range; so is a gap, at commit.")
+      .def("put_residual", &RefitHandle::put_residual, "name"_a, "converter"_a,
+           "source"_a = py::none(), py::kw_only(), "elementwise"_a = false,
+           "The same for values that are no copies of the shard's.\n\n"
+           "converter(first_element, buffer) fills the memoryview `buffer` with elements from\n"
+           "first_element on, in the checkpoint's type; it is called for any ranges, on any "
+           "thread.\n"
+           "source is the tensor, or all the tensors, that the values are made of: where they are "
+           "what they\nwere when the committed values were made, the converter is not called. With "
+           "elementwise=True value i\ndepends on element i of each of them alone, and that is "
+           "looked at chunk by chunk.")
       .def("commit", &RefitHandle::commit, py::kw_only(), "partial"_a = false,
            "Seals this producer's part and waits for the decision.\n\n"
            "With partial=True what was not put counts as unchanged; else it is a ConfigError. "
@@ -137,6 +187,7 @@ void define_refit(py::module_& module) {
 
 void define_publisher(py::module_& module) {
   define_values(module);
+  define_box(module);
   define_refit(module);
   py::class_<PublisherHandle, std::shared_ptr<PublisherHandle>>(
       module, "Publisher",

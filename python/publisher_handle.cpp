@@ -56,6 +56,17 @@ class PythonConverter {
   std::exception_ptr thrown_;  // under the interpreter's lock
 };
 
+std::vector<HostArray> arrays_of(const py::object& tensors) {
+  std::vector<HostArray> arrays;
+  if (tensors.is_none()) return arrays;
+  if (!py::isinstance<py::tuple>(tensors) && !py::isinstance<py::list>(tensors)) {
+    arrays.emplace_back(tensors);
+    return arrays;
+  }
+  for (const py::handle tensor : tensors) arrays.emplace_back(tensor);
+  return arrays;
+}
+
 }  // namespace
 
 PublisherHandle::Turn::Turn(PublisherHandle& publisher) : publisher_(publisher) {
@@ -199,14 +210,34 @@ void RefitHandle::put(const std::string& name, py::handle tensor, bool cast) {
   must(std::move(status));
 }
 
-void RefitHandle::put_residual(const std::string& name, const py::function& converter) {
+void RefitHandle::put_shard(const std::vector<ShardBox>& boxes, py::handle tensor, bool cast) {
   const PublisherHandle::Turn turn(*publisher_);
   Refit& refit = open_refit();
+  const HostArray array(tensor);
+  ShardView view{ShardType::kSame, array.bytes()};
+  if (cast && array.dtype() == "F32") view.type = ShardType::kFloat32;
+  if (!array.is_opaque()) view.dtype = array.dtype();
+  Status status;
+  {
+    const py::gil_scoped_release unlocked;
+    status = refit.put_shard(boxes, view);
+  }
+  must(std::move(status));
+}
+
+void RefitHandle::put_residual(const std::string& name, const py::function& converter,
+                               const py::object& source, bool elementwise) {
+  const PublisherHandle::Turn turn(*publisher_);
+  Refit& refit = open_refit();
+  const std::vector<HostArray> arrays = arrays_of(source);
+  ResidualSource read;
+  read.elementwise = elementwise;
+  for (const HostArray& array : arrays) read.parts.push_back(array.bytes());
   PythonConverter values(name, converter);
   Status status;
   {
     const py::gil_scoped_release unlocked;
-    status = refit.put_residual(name, std::ref(values));
+    status = refit.put_residual(name, std::ref(values), read);
   }
   values.rethrow();
   must(std::move(status));

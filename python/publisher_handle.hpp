@@ -74,7 +74,10 @@ class RefitHandle {
   ~RefitHandle();
 
   void put(const std::string& name, pybind11::handle tensor, bool cast);
-  void put_residual(const std::string& name, const pybind11::function& converter);
+  void put_shard(const std::vector<ShardBox>& boxes, pybind11::handle tensor, bool cast);
+  // `source`: a tensor, several, or None.
+  void put_residual(const std::string& name, const pybind11::function& converter,
+                    const pybind11::object& source, bool elementwise);
   RefitReport commit(bool partial);
   void abort();
   // Commits, or aborts when an exception is on its way.

@@ -6,39 +6,15 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "agent/lib/c_call.hpp"
 #include "weft/publisher.hpp"
 
+using weft::agent::CallbackSink;
 using weft::agent::fail;
 using weft::agent::guarded;
 using weft::agent::text_of;
-
-namespace {
-
-// Lines for a callback.
-// Threads: any.
-class CallbackSink final : public weft::EventSink {
- public:
-  CallbackSink(weft_event_callback callback, void* context)
-      : callback_(callback), context_(context) {}
-  void report(weft::Severity, std::string_view name,
-              std::span<const weft::EventField> fields) override {
-    if (callback_ == nullptr) return;
-    std::string text(name);
-    for (const weft::EventField& field : fields) {
-      text += " " + std::string(field.key) + "=" + field.value;
-    }
-    callback_(context_, text.c_str());
-  }
-  void count(std::string_view, std::uint64_t) override {}
-
- private:
-  const weft_event_callback callback_;
-  void* const context_;
-};
-
-}  // namespace
 
 // Threads: as c.h says.
 struct weft_publisher {
@@ -133,22 +109,68 @@ int weft_refit_put(weft_refit* refit, const char* name, int shard_type, const vo
   });
 }
 
+int weft_refit_put_shard(weft_refit* refit, const weft_box* boxes, size_t box_count, int shard_type,
+                         const void* bytes, size_t byte_count) {
+  return guarded([&]() -> int {
+    if (refit == nullptr || (boxes == nullptr && box_count != 0) ||
+        (bytes == nullptr && byte_count != 0)) {
+      return fail("no refit, boxes or bytes");
+    }
+    if (shard_type != WEFT_SHARD_SAME && shard_type != WEFT_SHARD_FLOAT32) {
+      return fail("shard type " + std::to_string(shard_type));
+    }
+    std::vector<weft::ShardBox> wanted;
+    for (std::size_t i = 0; i < box_count; ++i) {
+      if (boxes[i].axes == nullptr && boxes[i].rank != 0) return fail("axes is NULL");
+      weft::ShardBox box{
+          text_of(boxes[i].tensor), boxes[i].source_offset, boxes[i].target_offset, {}};
+      for (std::uint32_t a = 0; a < boxes[i].rank; ++a) {
+        const weft_box_axis& axis = boxes[i].axes[a];
+        box.axes.push_back({axis.extent, axis.source_stride, axis.target_stride});
+      }
+      wanted.push_back(std::move(box));
+    }
+    const weft::ShardView view{
+        shard_type == WEFT_SHARD_SAME ? weft::ShardType::kSame : weft::ShardType::kFloat32,
+        {static_cast<const std::byte*>(bytes), byte_count}};
+    const weft::Status put = refit->refit->put_shard(wanted, view);
+    return put ? 0 : fail(put.error());
+  });
+}
+
 int weft_refit_put_residual(weft_refit* refit, const char* name, weft_converter converter,
                             void* context) {
+  return weft_refit_put_residual_from(refit, name, converter, context, nullptr);
+}
+
+int weft_refit_put_residual_from(weft_refit* refit, const char* name, weft_converter converter,
+                                 void* context, const weft_residual_source* source) {
   return guarded([&]() -> int {
     if (refit == nullptr || name == nullptr || converter == nullptr) {
       return fail("no refit, name or converter");
+    }
+    weft_residual_source known = {};
+    if (source != nullptr) {
+      std::memcpy(&known, source, std::min(source->struct_bytes, sizeof(known)));
+    }
+    if (known.part_count != 0 && (known.parts == nullptr || known.part_bytes == nullptr)) {
+      return fail("parts or part_bytes is NULL");
+    }
+    weft::ResidualSource read;
+    read.elementwise = known.elementwise != 0;
+    for (std::uint32_t i = 0; i < known.part_count; ++i) {
+      read.parts.emplace_back(static_cast<const std::byte*>(known.parts[i]), known.part_bytes[i]);
     }
     const std::string tensor = name;
     const auto call = [&](std::uint64_t first, std::span<std::byte> into) -> weft::Status {
       const int code = converter(context, first, into.data(), into.size());
       if (code == 0) return weft::ok();
-      const bool known = code > 0 && code <= weft::kErrorCodeCount;
-      return weft::failure(known ? static_cast<weft::ErrorCode>(code) : weft::ErrorCode::kInternal,
+      const bool listed = code > 0 && code <= weft::kErrorCodeCount;
+      return weft::failure(listed ? static_cast<weft::ErrorCode>(code) : weft::ErrorCode::kInternal,
                            weft::Stage::kScan,
                            "the converter of " + tensor + " gave " + std::to_string(code));
     };
-    const weft::Status put = refit->refit->put_residual(name, call);
+    const weft::Status put = refit->refit->put_residual(name, call, read);
     return put ? 0 : fail(put.error());
   });
 }
@@ -174,6 +196,7 @@ int weft_refit_commit(weft_refit* refit, int partial, weft_refit_report* report)
     known.pending_bytes = done->pending_bytes;
     known.put_seconds = done->put_seconds;
     known.commit_seconds = done->commit_seconds;
+    known.skipped_elements = done->skipped_elements;
     std::memcpy(report, &known, wanted);
     return 0;
   });

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft::Publisher and weft::Refit (include/weft/publisher.hpp).
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
+#include "agent/lib/box_source.hpp"
 #include "agent/lib/producer_session.hpp"
 #include "agent/lib/shard_source.hpp"
+#include "agent/lib/train_part.hpp"
 #include "apply/store/checkpoint_source.hpp"
 #include "codec/flow/part_encoder.hpp"
-#include "codec/project/box_file.hpp"
 #include "codec/project/cast.hpp"
 #include "transport/control/host_port.hpp"
 
@@ -30,104 +29,6 @@ Error misuse(const std::string& what) { return failure(ErrorCode::kConfig, Stage
 
 Error aborted_by_trainer() {
   return failure(ErrorCode::kBusy, Stage::kPublish, "aborted by the trainer");
-}
-
-// The whole checkpoint from shard tensors of the same names.
-codec::Projection whole_checkpoint(const codec::Schema& schema) {
-  codec::Projection projection;
-  for (std::uint32_t t = 0; t < schema.tensors().size(); ++t) {
-    const codec::Tensor& tensor = schema.tensors()[t];
-    projection.sources.push_back({tensor.name, tensor.element_count});
-    if (tensor.element_count == 0) continue;
-    codec::Box box;
-    box.source = t;
-    box.target = TensorIndex{t};
-    box.rank = 1;
-    box.axes[0] = {tensor.element_count, 1, 1};
-    projection.boxes.push_back(box);
-  }
-  return projection;
-}
-
-// What one shard tensor feeds.
-// Threads: a value; one at a time.
-struct SourceUse {
-  std::uint64_t elements = 0;
-  std::vector<ChunkIndex> chunks;  // ascending
-  std::optional<codec::DType> type;
-  bool one_type = true;
-};
-
-// One producer's part of the model, read once.
-// Threads: immutable after open, but for the baseline.
-struct TrainPart {
-  std::optional<apply::CheckpointDir> base;
-  codec::Lattice lattice;
-  codec::Projection projection;
-  codec::Gather gather;
-  ProducerIndex producer;
-  std::uint32_t producer_count = 1;
-  std::uint32_t threads = 1;
-  std::unique_ptr<ShardBaseline> baseline;
-  std::vector<SourceUse> uses;               // by source
-  std::vector<std::uint32_t> source_counts;  // by chunk of the producer
-  std::unordered_map<std::string, std::uint32_t> places;
-  Content content;
-  std::uint64_t model_bytes = 0;
-  std::uint64_t own_elements = 0;
-  const codec::Schema& schema() const { return base->schema(); }
-};
-
-Status read_boxes(const PublisherOptions& options, TrainPart& part) {
-  std::vector<codec::Tile> tiles;
-  part.producer = ProducerIndex{options.producer};
-  part.producer_count =
-      static_cast<std::uint32_t>(std::max<std::size_t>(1, options.box_files.size()));
-  if (options.producer >= part.producer_count) {
-    return misuse("producer " + std::to_string(options.producer) + " of " +
-                  std::to_string(part.producer_count));
-  }
-  for (std::uint32_t p = 0; p < part.producer_count; ++p) {
-    Result<codec::Projection> read =
-        options.box_files.empty() ? Result<codec::Projection>(whole_checkpoint(part.schema()))
-                                  : codec::parse_boxes(options.box_files[p], part.schema());
-    if (!read) {
-      Error error = std::move(read).error();
-      error.detail += " (boxes of producer " + std::to_string(p) + ")";
-      return error;
-    }
-    WEFT_TRY(const auto own, codec::tiles_of(part.schema(), *read, ProducerIndex{p}));
-    tiles.insert(tiles.end(), own.begin(), own.end());
-    if (p == options.producer) part.projection = *std::move(read);
-  }
-  WEFT_TRY(part.lattice,
-           codec::Lattice::from_tiles(part.schema(), std::move(tiles), part.producer_count));
-  WEFT_TRY(part.gather,
-           codec::Gather::open(part.schema(), part.lattice, part.producer, part.projection));
-  return ok();
-}
-
-void index_sources(TrainPart& part) {
-  part.uses.resize(part.projection.sources.size());
-  for (std::uint32_t s = 0; s < part.uses.size(); ++s) {
-    part.uses[s].elements = part.projection.sources[s].element_count;
-    part.places.emplace(part.projection.sources[s].name, s);
-  }
-  const codec::ChunkRange own = part.lattice.chunks_of(part.producer);
-  for (std::uint32_t i = 0; i < own.count; ++i) {
-    const ChunkIndex chunk{own.first.value + i};
-    const codec::ChunkPlace place = part.lattice.place(chunk);
-    part.own_elements += place.element_count;
-    const auto sources = part.gather.sources_of(chunk);
-    part.source_counts.push_back(static_cast<std::uint32_t>(sources.size()));
-    const codec::DType type = part.schema().tensor(place.tensor).dtype;
-    for (const std::uint32_t source : sources) {
-      SourceUse& use = part.uses[source];
-      use.chunks.push_back(chunk);
-      use.one_type = use.one_type && (!use.type || *use.type == type);
-      use.type = type;
-    }
-  }
 }
 
 // Its root is the fleet's when the fleet is at this lattice; else every element is read once.
@@ -180,12 +81,16 @@ class TrainRefit final : public Refit, public codec::FrameSink {
         put_(part.uses.size()),
         missing_(part.source_counts),
         source_(part.schema(), part.lattice, part.gather, *part.baseline, put_),
+        boxed_(part.schema(), part.lattice, part.producer, *part.baseline, source_),
         options_(flow_options(part, plan)),
         encoder_(part.lattice, part.producer, session.slots(), *this, options_) {}
   ~TrainRefit() override { abort(); }
 
   Status put(std::string_view name, const ShardView& view) override;
-  Status put_residual(std::string_view name, const ResidualConverter& converter) override;
+  using Refit::put_residual;
+  Status put_residual(std::string_view name, const ResidualConverter& converter,
+                      const ResidualSource& source) override;
+  Status put_shard(std::span<const ShardBox> boxes, const ShardView& view) override;
   Result<RefitReport> commit(bool partial) override;
   void abort() override;
 
@@ -202,9 +107,20 @@ class TrainRefit final : public Refit, public codec::FrameSink {
     return options;
   }
   Result<std::uint32_t> place_of(std::string_view name) const;
+  std::string text_of(ChunkIndex chunk) const;
   Status check_view(std::string_view name, const SourceUse& use, const ShardView& view) const;
-  Status scan(std::uint32_t place);
+  Result<std::vector<bool>> must_convert(std::string_view name, std::uint32_t place,
+                                         const ResidualSource& source);
+  // `wanted`: which chunks of the tensor may have changed; empty: all.
+  Status scan(std::uint32_t place, const std::vector<bool>& wanted = {});
+  // Encodes chunks that are whole; an error ends the refit.
+  Status encode(std::span<const ChunkIndex> ready, codec::ChunkSource& source);
+  Status check_not_named(ChunkIndex chunk) const;
   Status check_all_put(bool partial) const;
+  Status check_complete() const;
+  std::uint32_t number_of(ChunkIndex chunk) const {
+    return chunk.value - part_.lattice.chunks_of(part_.producer).first.value;
+  }
   Error outcome();
 
   TrainPart& part_;
@@ -213,18 +129,34 @@ class TrainRefit final : public Refit, public codec::FrameSink {
   PutTensors put_;
   std::vector<std::uint32_t> missing_;  // by chunk: sources that are still to be put
   ShardSource source_;
+  BoxSource boxed_;
   const codec::EncodeFlowOptions options_;
   codec::PartEncoder encoder_;
   double put_seconds_ = 0;
+  std::uint64_t skipped_elements_ = 0;
   bool failed_ = false;
   bool closed_ = false;
 };
+
+// "w elements [0, 512)", the tensor's elements between the chunk's first and last.
+std::string TrainRefit::text_of(ChunkIndex chunk) const {
+  const codec::ChunkPlace place = part_.lattice.place(chunk);
+  return part_.schema().tensor(place.tensor).name + " elements [" +
+         std::to_string(place.first_element) + ", " +
+         std::to_string(place.element_at(place.element_count - 1) + 1) + ")";
+}
 
 Result<std::uint32_t> TrainRefit::place_of(std::string_view name) const {
   if (closed_) return misuse("the refit is closed");
   const auto found = part_.places.find(std::string(name));
   if (found == part_.places.end()) return misuse(std::string(name) + " is no shard tensor");
   if (put_.tensors[found->second].put) return misuse(std::string(name) + " was put before");
+  if (!boxed_.is_used()) return found->second;
+  for (const ChunkIndex chunk : part_.uses[found->second].chunks) {
+    if (boxed_.has(chunk)) {
+      return misuse(std::string(name) + ": put_shard gave elements of " + text_of(chunk));
+    }
+  }
   return found->second;
 }
 
@@ -247,47 +179,105 @@ Status TrainRefit::put(std::string_view name, const ShardView& view) {
   put_.tensors[place].put = true;
   put_.tensors[place].type = view.type;
   put_.views[place] = view.bytes;
+  part_.marks->forget(place);
   return scan(place);
 }
 
-Status TrainRefit::put_residual(std::string_view name, const ResidualConverter& converter) {
-  WEFT_TRY(const std::uint32_t place, place_of(name));
-  for (const ChunkIndex chunk : part_.uses[place].chunks) {
-    if (part_.gather.row_of(chunk)) continue;
-    return misuse(std::string(name) + ": a converter can only give boxes that are rows");
+// By chunk of the tensor.
+Result<std::vector<bool>> TrainRefit::must_convert(std::string_view name, std::uint32_t place,
+                                                   const ResidualSource& source) {
+  const SourceUse& use = part_.uses[place];
+  std::vector<ElementRange> ranges;
+  ranges.reserve(use.chunks.size());
+  for (const ChunkIndex chunk : use.chunks) {
+    const auto row = part_.gather.row_of(chunk);
+    if (!row) {
+      return misuse(std::string(name) + ": a converter can only give boxes that are rows");
+    }
+    ranges.push_back({row->first_element, part_.lattice.place(chunk).element_count});
   }
+  if (source.elementwise) {
+    for (const auto bytes : source.parts) {
+      if (bytes.size() % std::max<std::uint64_t>(1, use.elements) == 0) continue;
+      return misuse(std::string(name) + " has " + std::to_string(use.elements) +
+                    " elements: a source of " + std::to_string(bytes.size()) +
+                    " bytes has not as many, so it is not elementwise");
+    }
+  }
+  std::vector<bool> wanted = part_.marks->changed(place, use.elements, ranges, source);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (!wanted[i]) skipped_elements_ += ranges[i].count;
+  }
+  return wanted;
+}
+
+Status TrainRefit::put_residual(std::string_view name, const ResidualConverter& converter,
+                                const ResidualSource& source) {
+  WEFT_TRY(const std::uint32_t place, place_of(name));
+  WEFT_TRY(const std::vector<bool> wanted, must_convert(name, place, source));
   put_.tensors[place].put = true;
   put_.tensors[place].converter = &converter;
-  Status scanned = scan(place);
+  Status scanned = scan(place, wanted);
   put_.tensors[place].converter = nullptr;
   return scanned;
 }
 
 // Encodes the chunks that have all their sources now.
-Status TrainRefit::scan(std::uint32_t place) {
+Status TrainRefit::scan(std::uint32_t place, const std::vector<bool>& wanted) {
   const TimePoint begun = std::chrono::steady_clock::now();
   PutTensor& tensor = put_.tensors[place];
-  const ChunkIndex first = part_.lattice.chunks_of(part_.producer).first;
   std::vector<ChunkIndex> ready;
-  for (const ChunkIndex chunk : part_.uses[place].chunks) {
-    if (--missing_[chunk.value - first.value] == 0) ready.push_back(chunk);
+  bool waiting = false;
+  const auto& chunks = part_.uses[place].chunks;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (--missing_[number_of(chunks[i])] != 0) {
+      waiting = true;
+    } else if (wanted.empty() || wanted[i]) {
+      ready.push_back(chunks[i]);
+    }
   }
-  if (!session_.enter_encode()) return outcome();
-  Status encoded = encoder_.encode(ready, source_);
-  session_.leave_encode();
-  if (!encoded) {
-    failed_ = true;
-    if (session_.ended()) return outcome();
-    session_.seal(encoded.error());
-    return encoded;
-  }
+  WEFT_TRY_STATUS(encode(ready, source_));
   // Other chunks wait for another source: the caller may free the view all the same.
-  if (ready.size() < part_.uses[place].chunks.size()) {
+  if (waiting) {
     tensor.kept.assign(put_.views[place].begin(), put_.views[place].end());
     put_.views[place] = tensor.kept;
   } else {
     put_.views[place] = {};
   }
+  put_seconds_ += seconds_since(begun);
+  return ok();
+}
+
+Status TrainRefit::encode(std::span<const ChunkIndex> ready, codec::ChunkSource& source) {
+  if (!session_.enter_encode()) return outcome();
+  Status encoded = encoder_.encode(ready, source);
+  session_.leave_encode();
+  if (encoded) return ok();
+  failed_ = true;
+  if (session_.ended()) return outcome();
+  session_.seal(encoded.error());
+  return encoded;
+}
+
+Status TrainRefit::check_not_named(ChunkIndex chunk) const {
+  const std::uint32_t number = number_of(chunk);
+  if (boxed_.has(chunk) || missing_[number] == part_.source_counts[number]) return ok();
+  return misuse("put_shard: an overlap with what was put by name in tensor " + text_of(chunk));
+}
+
+Status TrainRefit::put_shard(std::span<const ShardBox> boxes, const ShardView& view) {
+  if (closed_) return misuse("the refit is closed");
+  const TimePoint begun = std::chrono::steady_clock::now();
+  WEFT_TRY_STATUS(boxed_.open(boxes, view));
+  for (const auto& share : boxed_.shares()) WEFT_TRY_STATUS(check_not_named(share.chunk));
+  for (const auto& share : boxed_.shares()) {
+    for (const std::uint32_t source : part_.gather.sources_of(share.chunk)) {
+      part_.marks->forget(source);
+    }
+  }
+  WEFT_TRY(const std::vector<ChunkIndex> whole, boxed_.take());
+  WEFT_TRY_STATUS(encode(whole, boxed_));
+  boxed_.release(whole);
   put_seconds_ += seconds_since(begun);
   return ok();
 }
@@ -300,12 +290,12 @@ Error TrainRefit::outcome() {
 }
 
 Status TrainRefit::check_all_put(bool partial) const {
-  const ChunkIndex first = part_.lattice.chunks_of(part_.producer).first;
+  if (!partial && boxed_.is_used()) return check_complete();
   for (std::uint32_t s = 0; s < put_.tensors.size(); ++s) {
     if (put_.tensors[s].put) continue;
     const std::string& name = part_.projection.sources[s].name;
     for (const ChunkIndex chunk : part_.uses[s].chunks) {
-      const std::uint32_t number = chunk.value - first.value;
+      const std::uint32_t number = number_of(chunk);
       if (!partial) return misuse(name + " was not put");
       if (missing_[number] != part_.source_counts[number]) {
         return misuse(name + " was not put, but what it is interleaved with was");
@@ -313,6 +303,16 @@ Status TrainRefit::check_all_put(bool partial) const {
     }
   }
   return ok();
+}
+
+// By elements, not by names.
+Status TrainRefit::check_complete() const {
+  codec::Projection put;
+  put.sources = part_.projection.sources;
+  for (const codec::Box& box : part_.projection.boxes) {
+    if (put_.tensors[box.source].put) put.boxes.push_back(box);
+  }
+  return boxed_.check_complete(put);
 }
 
 Result<RefitReport> TrainRefit::commit(bool partial) {
@@ -323,6 +323,7 @@ Result<RefitReport> TrainRefit::commit(bool partial) {
   }
   WEFT_TRY_STATUS(check_all_put(partial));
   closed_ = true;
+  if (boxed_.is_used()) WEFT_TRY_STATUS(encode(boxed_.unfinished(), boxed_));
   const TimePoint begun = std::chrono::steady_clock::now();
   RefitReport report;
   report.version = target_;
@@ -344,6 +345,7 @@ Result<RefitReport> TrainRefit::commit(bool partial) {
   const auto done = session_.wait_done();
   if (!done.status) return done.status.error();
   report.changed_elements = summary->seal.changed_elements;
+  report.skipped_elements = skipped_elements_;
   report.frames = summary->seal.frame_count;
   report.wire_bytes = summary->seal.wire_bytes;
   report.put_seconds = put_seconds_;
@@ -421,8 +423,15 @@ Status TrainPublisher::open_session(apply::ProducerRecovery recovery) {
   input.producer_count = part_.producer_count;
   input.schema = part_.schema().digest();
   input.recovery = std::move(recovery);
-  input.move_baseline = [this] { return part_.baseline->move(); };
-  input.drop_pending = [this] { part_.baseline->drop(); };
+  input.move_baseline = [this]() -> Status {
+    WEFT_TRY_STATUS(part_.baseline->move());
+    part_.marks->move();
+    return ok();
+  };
+  input.drop_pending = [this] {
+    part_.baseline->drop();
+    part_.marks->drop();
+  };
   if (state_) {
     input.append = [this](const apply::ProducerRecord& record) { return state_->append(record); };
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "agent/lib/fault_point.hpp"
 #include "apply/journal/journal_record.hpp"
 #include "weft/base/guarded.hpp"
 #include "weft/wire/digest.hpp"
@@ -133,6 +134,7 @@ Status ShardBaseline::keep_pending(const RefitId& refit) {
 
 Status ShardBaseline::move() {
   for (std::uint32_t i = 0; i < chunks_.count; ++i) {
+    if (i == chunks_.count / 2) kill_point("publisher.half_moved");
     if (pending_[i].empty()) continue;
     const ChunkIndex chunk{chunks_.first.value + i};
     apply::apply_record({pending_[i], 0, 0}, chunk_bytes(chunk));

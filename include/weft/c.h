@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Weft for other languages: weft::Publisher and weft::Refit (publisher.hpp), weft::WeightView,
- * WeightLock and WeightFiles (weight_view.hpp, weight_files.hpp) as opaque handles.
+ * WeightLock and WeightFiles (weight_view.hpp, weight_files.hpp), weft::Agent (agent.hpp) as opaque
+ * handles.
  *
  * Conventions
  * - Every call that can fail returns a code: 0, or one of docs/errors.md. weft_last_error() gives
  * the text of the calling thread's last failed call.
  * - A handle is closed once, by its own close call; closing NULL does nothing. A refit is closed
  *   before its publisher; a lock may outlive its view.
- * - One thread at a time per publisher and its refit, per view, per lock; different ones are
+ * - One thread at a time per publisher and its refit, per view, lock, agent; different ones are
  *   independent. Only weft_publisher_cancel may be called beside another call.
  * - Pointers are borrowed for the call only, those that come back live as their call says. Text is
  *   UTF-8, sizes are bytes, times are milliseconds.
@@ -56,6 +57,7 @@ typedef struct weft_refit_report {
   uint64_t pending_bytes;
   double put_seconds;
   double commit_seconds;
+  uint64_t skipped_elements; /* of residuals, not converted: their source is the same */
 } weft_refit_report;
 
 enum {
@@ -66,6 +68,29 @@ enum {
 /* Fills `into` with elements from first_element on. Called from several threads at once. Returns 0,
  * or a code that the put then fails with. */
 typedef int (*weft_converter)(void* context, uint64_t first_element, void* into, size_t into_bytes);
+
+/* Elements of a checkpoint tensor that lie in a view (weft/shard_box.hpp). These two never grow. */
+typedef struct weft_box_axis {
+  uint64_t extent;
+  uint64_t source_stride;
+  uint64_t target_stride;
+} weft_box_axis;
+typedef struct weft_box {
+  const char* tensor;
+  uint64_t source_offset;
+  uint64_t target_offset;
+  const weft_box_axis* axes;
+  uint32_t rank;
+} weft_box;
+
+/* Everything that a converter's values depend on (weft/publisher.hpp, ResidualSource). */
+typedef struct weft_residual_source {
+  size_t struct_bytes;
+  const void* const* parts;
+  const size_t* part_bytes;
+  uint32_t part_count;
+  int elementwise; /* 1: value i depends on element i of every part alone */
+} weft_residual_source;
 
 int weft_publisher_open(const weft_publisher_options* options, weft_publisher** publisher);
 void weft_publisher_close(weft_publisher* publisher);
@@ -78,8 +103,16 @@ int weft_publisher_content(const weft_publisher* publisher, uint64_t* version, u
 int weft_refit_begin(weft_publisher* publisher, uint64_t version, weft_refit** refit);
 int weft_refit_put(weft_refit* refit, const char* name, int shard_type, const void* bytes,
                    size_t byte_count);
+/* Elements of this producer's part, wherever they lie in `bytes`. config: one that is another
+ * producer's, or was given before; the text names tensor and range. */
+int weft_refit_put_shard(weft_refit* refit, const weft_box* boxes, size_t box_count, int shard_type,
+                         const void* bytes, size_t byte_count);
 int weft_refit_put_residual(weft_refit* refit, const char* name, weft_converter converter,
                             void* context);
+/* The same, but nothing is converted where the source is what it was when the committed values were
+ * made. `source` may be NULL. */
+int weft_refit_put_residual_from(weft_refit* refit, const char* name, weft_converter converter,
+                                 void* context, const weft_residual_source* source);
 /* `report` may be NULL. The refit stays to be closed. */
 int weft_refit_commit(weft_refit* refit, int partial, weft_refit_report* report);
 /* Aborts what is not committed. */
@@ -146,6 +179,45 @@ int weft_lock_tensor_count(weft_lock* lock, size_t* count);
 int weft_lock_tensor_at(weft_lock* lock, size_t index, weft_tensor* tensor);
 int weft_lock_tensor(weft_lock* lock, const char* name, weft_tensor* tensor);
 void weft_lock_release(weft_lock* lock);
+
+/* --- A node agent inside this process, as `weft agent` runs it. --- */
+
+typedef struct weft_agent weft_agent;
+
+typedef struct weft_agent_options {
+  size_t struct_bytes;
+  const char* config_file;      /* as for `weft agent --config`, or */
+  const char* config_text;      /* its text: one of the two */
+  weft_event_callback on_event; /* NULL: none */
+  void* event_context;
+} weft_agent_options;
+
+/* Texts live until the agent's next status call, or its close. */
+typedef struct weft_agent_status {
+  size_t struct_bytes;
+  const char* agent_id;
+  const char* state;          /* as `weft status` shows it */
+  const char* weights_path;   /* where readers find the files now */
+  uint64_t version;           /* of its weight files */
+  uint8_t root[16];           /* low half first */
+  uint64_t committed_version; /* the fleet's, as far as it knows */
+  int ready;
+  int connected;
+  int serving;              /* 0: it has stopped, or ended with an error */
+  int cause;                /* why it lags or is not ready: a code, or 0 */
+  const char* cause_detail; /* "" without a cause */
+} weft_agent_status;
+
+/* Serves from here on, on threads of its own. busy: another agent owns its directories. */
+int weft_agent_open(const weft_agent_options* options, weft_agent** agent);
+int weft_agent_status_now(weft_agent* agent, weft_agent_status* status);
+/* timeout: it serves still. */
+int weft_agent_wait_ended(weft_agent* agent, uint64_t timeout_ms);
+/* Finishes an apply that is under way and leaves the fleet. Gives the error that had ended it
+ * before, if any. */
+int weft_agent_stop(weft_agent* agent);
+/* Stops it first. */
+void weft_agent_close(weft_agent* agent);
 
 /* Never NULL; until the calling thread's next failed call. */
 const char* weft_last_error(void);

@@ -25,6 +25,7 @@
 #include "weft/base/event_sink.hpp"
 #include "weft/base/ids.hpp"
 #include "weft/base/result.hpp"
+#include "weft/shard_box.hpp"
 
 namespace weft {
 
@@ -58,12 +59,27 @@ enum class ShardType : std::uint8_t {
 struct ShardView {
   ShardType type = ShardType::kSame;
   std::span<const std::byte> bytes;
+  // What the bytes are, as in a safetensors header: put_shard() compares it with its tensors' own.
+  // Empty: not known.
+  std::string_view dtype = {};
 };
 
 // Gives elements [first_element, ...) of a shard tensor, in the checkpoint's type, as many as
 // `into` holds. Called from several threads at once, for any ranges, during put_residual().
 using ResidualConverter =
     std::function<Status(std::uint64_t first_element, std::span<std::byte> into)>;
+
+// Everything that a converter's values depend on. Borrowed during put_residual().
+// Threads: a value; one at a time.
+struct ResidualSource {
+  // The converter's own tensors: master weights, scales, adapters. None: not known, so all is
+  // converted. The same ones, in the same order, in every refit.
+  std::vector<std::span<const std::byte>> parts;
+  // Value i depends on element i of every part alone, and every part has as many elements as the
+  // shard tensor: then only the chunks that read something new are converted. Casts and sums are
+  // so; block scales are not.
+  bool elementwise = false;
+};
 
 // A tensor that put() takes.
 // Threads: a value; one at a time.
@@ -81,6 +97,7 @@ struct RefitReport {
   bool already_committed = false;
   std::uint64_t changed_elements = 0;  // of this producer
   std::uint64_t total_elements = 0;
+  std::uint64_t skipped_elements = 0;  // of residuals, not converted: their source is the same
   std::uint64_t frames = 0;
   std::uint64_t wire_bytes = 0;
   std::uint64_t baseline_bytes = 0;
@@ -100,10 +117,25 @@ class Refit {
   // view may be changed or freed when it returns. Errors: kConfig (no such shard tensor, put twice,
   // wrong size or type: the refit goes on), the cause when the refit has ended.
   virtual Status put(std::string_view name, const ShardView& view) = 0;
-  // The same for values that no box list yields: converted chunk by chunk, then compared.
-  virtual Status put_residual(std::string_view name, const ResidualConverter& converter) = 0;
+  // The same for values that no box list yields: converted chunk by chunk, then compared with the
+  // baseline, which has the checkpoint's layout. Where `source` is what it was when the committed
+  // values were made, the converter is not called and nothing changes: it must give the same values
+  // for the same source, bit by bit.
+  virtual Status put_residual(std::string_view name, const ResidualConverter& converter,
+                              const ResidualSource& source) = 0;
+  Status put_residual(std::string_view name, const ResidualConverter& converter) {
+    return put_residual(name, converter, {});
+  }
+  // The same for a view that is no shard tensor by name: the boxes say which elements of this
+  // producer's part it gives, and it may give any of them, with others to come. Boxes that fill
+  // chunks (docs/formats/boxes.md) cost no more than put(); what is left of a chunk is copied and
+  // waits for the rest. Errors: kConfig (an element that is another producer's, or was given
+  // before: names tensor and range; views of several types), kUnsupported (too scattered): the
+  // refit goes on.
+  virtual Status put_shard(std::span<const ShardBox> boxes, const ShardView& view) = 0;
   // Seals this producer's part and waits for the decision; ok: the version is committed. Errors:
-  // kConfig (names a shard tensor that was not put; with `partial` those count as unchanged),
+  // kConfig (names a shard tensor that was not put, after put_shard the tensor and range; with
+  // `partial` those count as unchanged),
   // kInDoubt (no answer by the deadline; the next begin() asks first), the cause of an abort.
   virtual Result<RefitReport> commit(bool partial = false) = 0;
   virtual void abort() = 0;

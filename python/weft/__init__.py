@@ -24,8 +24,8 @@ import os as _os
 _asked = "IPATH_NO_BACKTRACE" in _os.environ
 _os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
 try:
-    from ._weft import (Array, Boxes, Change, Changes, Content, Publisher, Refit, RefitReport, ShardTensor, Versions,
-                        WeightLock, WeightView, derive_boxes)
+    from ._weft import (Agent, AgentStatus, Array, Box, Boxes, Change, Changes, Content, Publisher, Refit, RefitReport,
+                        ShardTensor, Versions, WeightLock, WeightView, derive_boxes)
 finally:
     if not _asked:
         del _os.environ["IPATH_NO_BACKTRACE"]
@@ -33,5 +33,5 @@ finally:
 from . import adapters, errors
 from .errors import Error
 
-__all__ = ["Array", "Boxes", "Change", "Changes", "Content", "Error", "Publisher", "Refit", "RefitReport", "ShardTensor",
-           "Versions", "WeightLock", "WeightView", "adapters", "derive_boxes", "errors"]
+__all__ = ["Agent", "AgentStatus", "Array", "Box", "Boxes", "Change", "Changes", "Content", "Error", "Publisher", "Refit",
+           "RefitReport", "ShardTensor", "Versions", "WeightLock", "WeightView", "adapters", "derive_boxes", "errors"]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * c_publisher COORDINATOR BASE TARGET_BYTES NAME: publishes version 2 of a checkpoint with the one
- * BF16 tensor NAME through the C API, its values from a file: first refused calls, then a residual.
+ * BF16 tensor NAME through the C API, its values from a file: first refused calls, then a residual;
+ * then version 3 from the same source, and version 4 through boxes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,13 @@ static int convert(void* context, uint64_t first_element, void* into, size_t int
   if (context != &values || first_element * 2 + into_bytes > value_bytes) return 23;
   memcpy(into, values + first_element * 2, into_bytes);
   return 0;
+}
+
+static int calls;
+
+static int count(void* context, uint64_t first_element, void* into, size_t into_bytes) {
+  ++calls;
+  return convert(context, first_element, into, into_bytes);
 }
 
 static int refuse(void* context, uint64_t first_element, void* into, size_t into_bytes) {
@@ -35,6 +43,10 @@ int main(int argc, char** argv) {
   weft_publisher* publisher = NULL;
   weft_refit* refit = NULL;
   weft_refit_report report = {0};
+  weft_residual_source source = {0};
+  weft_box box = {0};
+  weft_box_axis axis = {0};
+  const void* parts[1];
   uint64_t version = 0;
   uint8_t root[16];
   FILE* file;
@@ -73,15 +85,62 @@ int main(int argc, char** argv) {
 
   code = weft_refit_begin(publisher, 2, &refit);
   if (code != 0) return wrong("begin again", code);
-  code = weft_refit_put_residual(refit, argv[4], convert, &values);
+  parts[0] = values;
+  source.struct_bytes = sizeof(source);
+  source.part_count = 1;
+  code = weft_refit_put_residual_from(refit, argv[4], convert, &values, &source);
+  if (strcmp(weft_error_name(code), "config") != 0) return wrong("source without parts", code);
+  source.parts = parts;
+  source.part_bytes = &value_bytes;
+  code = weft_refit_put_residual_from(refit, argv[4], convert, &values, &source);
   if (code != 0) return wrong("put_residual", code);
   report.struct_bytes = sizeof(report);
   code = weft_refit_commit(refit, 0, &report);
   if (code != 0) return wrong("commit", code);
   weft_refit_close(refit);
   if (report.version != 2 || report.changed_elements == 0) return wrong("report", 0);
+  if (report.skipped_elements != 0) return wrong("nothing was known", 0);
+
+  code = weft_refit_begin(publisher, 3, &refit);
+  if (code != 0) return wrong("begin 3", code);
+  code = weft_refit_put_residual_from(refit, argv[4], count, &values, &source);
+  if (code != 0 || calls != 0) return wrong("same source", code);
+  code = weft_refit_commit(refit, 0, &report);
+  if (code != 0) return wrong("commit 3", code);
+  weft_refit_close(refit);
+  if (report.changed_elements != 0 || report.skipped_elements != report.total_elements) {
+    return wrong("skipped", 0);
+  }
+
+  /* The same tensor in two views: its second half, then all of it (refused), then the first. */
+  code = weft_refit_begin(publisher, 4, &refit);
+  if (code != 0) return wrong("begin 4", code);
+  box.tensor = argv[4];
+  box.target_offset = value_bytes / 4;
+  box.rank = 1;
+  box.axes = &axis;
+  axis.extent = value_bytes / 2 - value_bytes / 4;
+  axis.source_stride = 1;
+  axis.target_stride = 1;
+  code = weft_refit_put_shard(refit, &box, 1, WEFT_SHARD_SAME, values + value_bytes / 4 * 2,
+                              value_bytes - value_bytes / 4 * 2);
+  if (code != 0) return wrong("second half", code);
+  code = weft_refit_commit(refit, 0, NULL);
+  if (strcmp(weft_error_name(code), "config") != 0) return wrong("a gap", code);
+  if (strstr(weft_last_error(), "elements [0, ") == NULL) return wrong("a gap's range", code);
+  box.target_offset = 0;
+  axis.extent = value_bytes / 2;
+  code = weft_refit_put_shard(refit, &box, 1, WEFT_SHARD_SAME, values, value_bytes);
+  if (strcmp(weft_error_name(code), "config") != 0) return wrong("an overlap", code);
+  axis.extent = value_bytes / 4;
+  code = weft_refit_put_shard(refit, &box, 1, WEFT_SHARD_SAME, values, value_bytes);
+  if (code != 0) return wrong("first half", code);
+  code = weft_refit_commit(refit, 0, &report);
+  if (code != 0) return wrong("commit 4", code);
+  weft_refit_close(refit);
+
   code = weft_publisher_content(publisher, &version, root);
-  if (code != 0 || version != 2) return wrong("content", code);
+  if (code != 0 || version != 4) return wrong("content", code);
   weft_publisher_close(publisher);
   weft_publisher_close(NULL);
   weft_refit_close(NULL);

@@ -127,6 +127,10 @@ class DurableRankKilled(RankKilled):
         self.assertRegex(self.kill("publisher.after_record_pending"), "^error ")
         self.go_on(committed=False)
 
+    def test_rank_killed_half_way_through_the_move_is_committed(self):
+        self.assertRegex(self.kill("publisher.half_moved"), "^ok ")
+        self.go_on(committed=True)
+
     # The other points say nothing new about the disk.
     test_rank_killed_with_the_plan_ends_the_refit = None
     test_rank_killed_behind_its_seal_ends_the_refit_or_is_committed = None

@@ -18,11 +18,16 @@ def to_bf16(values):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
 
 
+# What an array's elements are in a checkpoint: BF16 as its bits.
+DTYPES = {"uint16": "BF16", "int8": "I8", "uint8": "F8_E4M3", "float32": "F32"}
+
+
 def write_checkpoint(folder, tensors):
     header, offset = {}, 0
     for name in sorted(tensors):
         size = tensors[name].nbytes
-        header[name] = {"dtype": "BF16", "shape": list(tensors[name].shape), "data_offsets": [offset, offset + size]}
+        header[name] = {"dtype": DTYPES[tensors[name].dtype.name], "shape": list(tensors[name].shape),
+                        "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
     folder.mkdir(parents=True, exist_ok=True)

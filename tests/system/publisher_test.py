@@ -298,7 +298,7 @@ class CInterface(unittest.TestCase):
                 done = subprocess.run([C_PUBLISHER, fleet.address, base, work / "values", "w"], capture_output=True,
                                       text=True, timeout=120, check=False)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                fleet.wait_clean(range(2), 2)
+                fleet.wait_clean(range(2), 4)
                 fleet.assert_bytes(range(2), target)
 
     def test_a_program_in_c_follows_what_is_published(self):

@@ -57,7 +57,7 @@ class Rank {
     Status done = ok();
     if (verb == "put") done = refit_->put(name, {ShardType::kSame, view});
     if (verb == "cast") done = refit_->put(name, {ShardType::kFloat32, view});
-    if (verb == "residual") done = refit_->put_residual(name, plus_one(view));
+    if (verb == "residual") done = refit_->put_residual(name, plus_one(view), {{view}, true});
     // The caller may do as it likes with what it has put.
     bytes.assign(bytes.size(), '\x5A');
     return text_of(done);
@@ -88,6 +88,7 @@ class Rank {
            " total=" + std::to_string(report->total_elements) +
            " wire=" + std::to_string(report->wire_bytes) +
            " baseline=" + std::to_string(report->baseline_bytes) +
+           " skipped=" + std::to_string(report->skipped_elements) +
            " pending=" + std::to_string(report->pending_bytes) +
            " version=" + std::to_string(publisher_->content().version.value);
   }

@@ -63,7 +63,7 @@ def publish(publisher, version, held):
             if name not in mine:
                 continue
             if "norm" in name:
-                refit.put_residual(name, norm_converter(parameter))
+                refit.put_residual(name, norm_converter(parameter), parameter, elementwise=True)
             else:
                 refit.put(name, parameter, cast=True)
     return refit.stats
