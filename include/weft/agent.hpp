@@ -45,8 +45,7 @@ struct AgentStatus {
 };
 
 // Agent is one node of a fleet, on threads of its own.
-// Owns:    the directories' locks, a fabric rail, its slots, threads; one process more if a hook is
-// a
+// Owns:    the directories' locks, a fabric rail, its slots, threads; a process if a hook is a
 //          command (docs/adr/0035). It sets no signal handlers.
 // Life:    open -> stop, which an error can forestall; destroying it stops it.
 // Threads: any; stop and the destructor: one at a time.

@@ -17,7 +17,8 @@ struct ShardBoxAxis {
 // Elements of a checkpoint tensor that lie in a view: (i0, i1, ..) is element source_offset + sum
 // of i * source_stride of the view, and target_offset + sum of i * target_stride of the tensor,
 // both flat and row-major. No axes: one element. The same boxes as in a box file
-// (docs/formats/boxes.md). Threads: a value; one at a time.
+// (docs/formats/boxes.md).
+// Threads: a value; one at a time.
 struct ShardBox {
   std::string tensor;
   std::uint64_t source_offset = 0;
