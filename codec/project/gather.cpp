@@ -59,24 +59,36 @@ struct Grid {
   std::uint64_t column = 0;
 };
 
+template <std::size_t kBytes>
+using Square = std::byte[kSquare][kSquare][kBytes];
+
+// `width` columns of `height` elements, each read along memory if it lies so.
+template <std::size_t kBytes>
+void read_square(const Grid& from, std::uint64_t height, std::uint64_t width,
+                 Square<kBytes>& square) {
+  for (std::uint64_t x = 0; x < width; ++x) {
+    const std::byte* const line = from.begin + x * from.column * kBytes;
+    if (from.row == 1) {
+      std::memcpy(square[x], line, static_cast<std::size_t>(height) * kBytes);
+    } else {
+      copy_strided<kBytes>(square[x][0], 1, line, from.row, height);
+    }
+  }
+}
+
 // Rows of the target are columns of memory: a square is read along memory into a small buffer and
 // written along the target, so that no cache line is fetched twice.
 template <std::size_t kBytes>
 void transpose(std::byte* to, std::uint64_t to_row, const Grid& from, std::uint64_t rows,
                std::uint64_t columns) {
-  std::byte square[kSquare][kSquare][kBytes];
+  Square<kBytes> square;
   for (std::uint64_t c = 0; c < columns; c += kSquare) {
     const std::uint64_t width = std::min(columns - c, kSquare);
     for (std::uint64_t r = 0; r < rows; r += kSquare) {
       const std::uint64_t height = std::min(rows - r, kSquare);
-      for (std::uint64_t x = 0; x < width; ++x) {
-        const std::byte* const line = from.begin + (r * from.row + (c + x) * from.column) * kBytes;
-        if (from.row == 1) {
-          std::memcpy(square[x], line, static_cast<std::size_t>(height) * kBytes);
-        } else {
-          copy_strided<kBytes>(square[x][0], 1, line, from.row, height);
-        }
-      }
+      const Grid corner{from.begin + (r * from.row + c * from.column) * kBytes, from.row,
+                        from.column};
+      read_square<kBytes>(corner, height, width, square);
       for (std::uint64_t y = 0; y < height; ++y) {
         copy_strided<kBytes>(to + ((r + y) * to_row + c) * kBytes, 1, square[0][y], kSquare, width);
       }
