@@ -2,6 +2,7 @@
 #include "apply/store/checkpoint_dir.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -50,8 +51,16 @@ Result<codec::FileHeader> read_header(const File& file, std::uint64_t file_bytes
 
 Result<CheckpointDir> CheckpointDir::open_path(const std::string& path, Access access,
                                                const StoreOptions& options, EventSink& events) {
-  WEFT_TRY(auto store, open_store(path, options, events));
-  return open(std::move(store), access);
+  auto store = open_store(path, options, events);
+  if (!store) {
+    Error error = std::move(store).error();
+    // Not the disk's fault: what was asked for is no directory.
+    if (is_missing(error) || error.native == ENOTDIR) error.code = ErrorCode::kConfig;
+    return error;
+  }
+  auto opened = open(*std::move(store), access);
+  if (!opened) opened.error().detail = path + ": " + opened.error().detail;
+  return opened;
 }
 
 Result<CheckpointDir> CheckpointDir::open(std::unique_ptr<Store> store, Access access) {

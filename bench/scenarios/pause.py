@@ -199,6 +199,8 @@ def parse(arguments):
 
 def main(arguments):
     options = parse(arguments)
+    if options.work is not None:
+        pathlib.Path(options.work).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="weft-pause-", dir=options.work) as folder:
         report = Bench(options, pathlib.Path(folder)).run()
     if options.json:

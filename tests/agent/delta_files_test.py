@@ -116,6 +116,19 @@ class DeltaFiles(unittest.TestCase):
         self.assert_arrives(shard(text, b"\x00\x3f\x80\x3f"), shard(text, b"\x00\x3f\x81\x3f"), 1)
 
 
+    def test_errors_name_the_directory_and_what_to_do(self):
+        whole = shard('{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}', b"abcd")
+        sound, cut = self.directory("sound", whole), self.directory("cut", whole[:-1])
+        for directory, code in ((cut, "format"), (self.root / "none", "config"), (cut / "model.safetensors", "config")):
+            for command in (["verify", directory], ["diff", sound, directory], ["diff", directory, sound]):
+                with self.subTest(command=command[0], directory=directory.name):
+                    done = subprocess.run([WEFT, *map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn(f"weft: {code} ", done.stderr)
+                    self.assertIn(str(directory), done.stderr)
+                    self.assertIn("next: fix the request", done.stderr)
+
+
 class LargeTensor(DeltaFiles):
     """Positions beyond 32 bits, on files with holes: few blocks are on the disk until they are applied to."""
 
