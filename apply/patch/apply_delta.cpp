@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apply/patch/apply_delta.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -87,6 +88,8 @@ Status DeltaRun::open(const std::string& dir) {
   if (options_.state_dir.empty()) {
     WEFT_TRY(state_, weights_->open_directory(kOwnStateName, true));
   } else {
+    // Made as the default one is; what stands in the way is said by the opening.
+    static_cast<void>(::mkdir(options_.state_dir.c_str(), 0700));
     WEFT_TRY(state_, open_store(options_.state_dir, options_.store, events_));
   }
   WEFT_TRY(journals_, state_->open_directory("journal", true));
